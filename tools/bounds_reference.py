@@ -54,7 +54,8 @@ class Bound(NamedTuple):
 BOUNDS: Final = (
     Bound("body of a request", "request", f"{MAX_BODY_BYTES:,}", "bytes", "request.too_large"),
     Bound("VMs, and what they claim", "tenant", "its quota, and what hosts have", "VMs", "quota.exceeded",
-          ("vms", "gpu_cuts", "slot_claims", "function_claims", "host_claims", "cpu_claims", "guests", "vgpu_metadata",
+          ("vms", "gpu_cuts", "slot_claims", "function_claims", "host_claims", "cpu_claims", "port_addresses", "guests",
+           "vgpu_metadata",
            "secrets")),
     Bound("SSH keys", "VM", f"{MAX_SSH_KEYS:,}", "keys", "request.invalid"),
     Bound("user data", "VM", f"{MAX_USER_DATA_BYTES:,}", "bytes", "request.invalid"),

@@ -92,7 +92,8 @@ def serve_tcp(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, nea
     vm, port = _text(hello, "vm"), _number(hello, "port")
     addresses = agent.domains.addresses(vm)
     if not addresses:
-        raise Conflict("vm.no_address", "the VM has no address yet", hint="wait until it has booted")
+        hint = "wait until it has booted; of its networks those of kind ovn are not reached from hosts"
+        raise Conflict("vm.no_address", "the VM has no address that its host reaches", hint=hint)
     try:
         connection = socket.create_connection((addresses[0], port), timeout=_CONNECT_SECONDS)
     except OSError as error:

@@ -119,7 +119,10 @@ def services_of(
     store, clock, ids = world.store, world.clock, world.ids
     index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
     kept = KeptReadings(clock)
-    networks = NetworkService(store=store, clock=clock, index=index, subnets=site.tenant_subnets)
+    networks = NetworkService(
+        store=store, clock=clock, index=index, subnets=site.tenant_subnets, ids=ids,
+        has_ovn=world.northbound is not None,
+    )  # fmt: skip
     planner, access = (
         Planner(index=index, clock=clock, ids=ids),
         GuestAccessService(store=store, link=world.link, clock=clock),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -39,8 +39,14 @@ def _volume_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | No
     return None if texts is None else [scoped_name(ctx, text, "volume") for text in texts]
 
 
+_ADDRESS: Final = ",ip="
+
+
 def _network_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
-    return None if texts is None else [scoped_name(ctx, text, "network") for text in texts]
+    """With what follows a name: ``,ip=ADDRESS``. :raises InvalidInput: ``network.name_invalid``"""
+    parts = [text.partition(_ADDRESS) for text in texts or ()]
+    names = ["".join((scoped_name(ctx, name, "network"), *more)) for name, *more in parts]
+    return None if texts is None else names
 
 
 def pool_name(text: str | None) -> str | None:
@@ -187,7 +193,8 @@ Networks = Annotated[
     list[str] | None,
     typer.Option(
         "--network",
-        help="Network of the VM; repeated, of a further network card each.",
+        help="Network of the VM; repeated, of a further network card each. NAME,ip=ADDRESS: its address on one of kind "
+        "ovn.",
         autocompletion=networks,
         callback=_network_names,
     ),
@@ -231,25 +238,27 @@ class VmOptions:
 
         :raises InvalidInput: ``memory.…``, ``disk.…``, ``network.…``, ``volume.…``
         """
-        networks = [check_name(name, what="network") for name in self.network or ()]
+        given = [text.partition(_ADDRESS) for text in self.network or ()]
+        networks = [check_name(name, what="network") for name, _, _ in given]
         wanted: dict[str, object] = {
             "vcpus": self.vcpus,
             "memory_mib": None if self.memory is None else memory_mib(self.memory),
             "disk_bytes": None if self.disk is None else disk_bytes(self.disk),
             "network": next(iter(networks), None),
             "more_networks": networks[1:],
+            "addresses": {name: address for name, _, address in given if address},
             "volumes": [check_name(name, what="volume") for name in self.volume or ()],
             "pool": self.pool,
             "nic": self.nic,
             "tpm": self.tpm,
         }
-        return {name: value for name, value in wanted.items() if value is not None and value != []}
+        return {name: value for name, value in wanted.items() if value not in (None, [], {})}
 
     def query(self) -> dict[str, str]:
         """The same as a query has it.
 
         :raises InvalidInput: as :meth:`asked`"""
-        return {name: _in_query(value) for name, value in self.asked().items()}
+        return {name: _in_query(value) for name, value in self.asked().items() if name != "addresses"}
 
 
 def _in_query(value: object) -> str:

@@ -23,8 +23,6 @@ OUR_ID: Final = "vgpuctl-id"
 """Of ``external_ids`` of each object that is ours; one without it is foreign."""
 MAX_MEMBERS: Final = 7
 """Servers of one database: a cluster has three or five."""
-GENEVE_BYTES: Final = 58
-"""What a frame is longer by on the way between hosts: Ethernet, IPv4, UDP, Geneve with OVN's option (RFC 8926)."""
 _BEHIND: Final = 1000
 """Entries of a cluster's log that one of its servers may lack."""
 _ENDS_SOON_S: Final = 60 * 86400.0

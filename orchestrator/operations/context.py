@@ -21,6 +21,7 @@ from orchestrator.operations.journal import Write, attempt
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import BundleFiles, HostKeys, ImageFiles, SeedBuilder
 from orchestrator.ports.host import Configurator, Guests, HostLink
+from orchestrator.ports.overlay import Northbound
 from orchestrator.store.database import Store
 from orchestrator.store.records import Job
 from orchestrator.store.transaction import Transaction
@@ -54,6 +55,8 @@ class World:
     images: ImageFiles
     bundles: BundleFiles
     keys: HostKeys
+    northbound: Northbound | None = None
+    """None: the site has no OVN."""
     limits: Limits = Limits()
     controller: str = ""
     """Name of this one of several; "": there can be no other."""

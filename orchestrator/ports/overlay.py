@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from orchestrator.core.northbound.rows import Existing, Operation, OvnRow
 from orchestrator.core.ovn import CertificateFor, OvnReading
 
 
@@ -14,6 +17,26 @@ class Overlay(Protocol):
 
     def read(self) -> OvnReading:
         """What is there now; changes nothing. A server that does not answer is told of in it."""
+
+
+class NorthboundSession(Protocol):
+    """Each call raises Retryable: ``ovn.unreachable``, ``ovn.refused``."""
+
+    def read(self, rows: Iterable[OvnRow]) -> Existing:
+        """Those of these that are there, with all their columns."""
+
+    def read_all(self, site: str, tables: Sequence[str]) -> Existing:
+        """All of the site's in these tables."""
+
+    def change(self, operations: Sequence[Operation]) -> None:
+        """All or none."""
+
+
+class Northbound(Protocol):
+    """OVN's northbound database, which is derived from ours."""
+
+    def open(self) -> AbstractContextManager[NorthboundSession]:
+        """One connection, for a short while. :raises Retryable: ``ovn.unreachable``"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,13 +46,14 @@ from orchestrator.reconcile.watcher import Watcher
 from orchestrator.regular_file import read_at_most
 from orchestrator.server import telemetry
 from orchestrator.server.known_database import KnownDatabase
-from orchestrator.server.network_engines import network_engines
+from orchestrator.server.network_engines import network_engines, northbound_rounds
 from orchestrator.server.reach import Reach, over_ssh, readable_files
 from orchestrator.server.settings import Settings
 from orchestrator.services.events import EventRetention
 from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.hosts.checks import HostInspection
 from orchestrator.services.hosts.observing import HostObserver
+from orchestrator.services.network_driver import Engines
 from orchestrator.services.retention import Retention
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
@@ -152,7 +153,9 @@ def build(
     reach = reach_hosts(settings, store)
     name = process_name(controller_name(settings.state))
     living = LiveControllers(store, name, alone=settings.database_server is None)
-    world = _world(settings, store, reach, key, "" if settings.database_server is None else living.name)
+    engines = network_engines(settings, key, SystemClock())
+    own_name = "" if settings.database_server is None else living.name
+    world = replace(_world(settings, store, reach, key, own_name), northbound=engines.northbound)
     time = SiteTime(store, world.clock)
     keepers: list[tuple[MaintenanceKeeper, Timer]] = []  # once there is one
 
@@ -176,7 +179,7 @@ def build(
     reconciler = reconciler_of(settings, world, engine, observer, time)
     reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
-    site = replace(_site(settings, world, key), go_on=go_on)
+    site = replace(_site(settings, world, key, engines), go_on=go_on)
     services = services_of(world, engine, reconciler, inspection, site)
     keeper = keeper_of(world, engine, services.moving)
     maintenance_timer = Timer({"maintenances": keeper.round}, settings.refresh_seconds)
@@ -198,13 +201,13 @@ def build(
     )
 
     retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
-
     events = EventRetention(store=store, time=time, most=settings.events_kept, days=settings.events_kept_days)
     rounds: dict[str, Callable[[], object]] = {
         "clock": time.look,
         "fleet": services.capacity.refresh,
         "watch": watcher.round,
         "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
+        **northbound_rounds(engines, store, world.clock, lambda: living.leads),
         "retention": retention.round,
         "events": events.round,
         "audit": services.tenancy.audit.seal,
@@ -298,7 +301,7 @@ def _world(settings: Settings, store: Store, reach: Reach, key: bytes, controlle
     )
 
 
-def _site(settings: Settings, world: World, key: bytes) -> Site:
+def _site(settings: Settings, world: World, key: bytes, engines: Engines) -> Site:
     overcommit = Overcommit(
         vcpus=settings.vcpu_overcommit,
         memory=settings.memory_overcommit,
@@ -321,7 +324,7 @@ def _site(settings: Settings, world: World, key: bytes) -> Site:
     others = ReadingsElsewhere(world.store, controller_name(settings.state), shown)
     return Site(
         key=key, tenancy=tenants, overcommit=overcommit, sender=sender, others=others,
-        tenant_subnets=settings.tenant_subnets, engines=network_engines(settings, key, world.clock),
+        tenant_subnets=settings.tenant_subnets, engines=engines,
         hand_back_s=settings.hand_back_days * 86400,
     )  # fmt: skip
 

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.adapters.ovn.databases import OvnDatabases
+from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.adapters.state.directory import controller_name
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.core.errors import InvalidInput
@@ -14,6 +16,8 @@ from orchestrator.core.ovn import parse_endpoints
 from orchestrator.ports.clock import Clock
 from orchestrator.server.settings import Settings
 from orchestrator.services.network_driver import Engines
+from orchestrator.services.northbound import NorthboundKeeper
+from orchestrator.store.database import Store
 
 
 def network_engines(settings: Settings, key: bytes, clock: Clock) -> Engines:
@@ -39,12 +43,22 @@ def network_engines(settings: Settings, key: bytes, clock: Clock) -> Engines:
         context.load_cert_chain(shown)
         return context
 
-    databases = OvnDatabases(
-        northbound=parse_endpoints(settings.ovn_northbound),
-        southbound=parse_endpoints(settings.ovn_southbound),
-        trust=trust,
-    )
-    return Engines(authority=authority, overlay=databases, encapsulation_network=network)
+    north, south = parse_endpoints(settings.ovn_northbound), parse_endpoints(settings.ovn_southbound)
+    return Engines(
+        authority=authority, encapsulation_network=network,
+        overlay=OvnDatabases(northbound=north, southbound=south, trust=trust),
+        northbound=OvnNorthbound(endpoints=north, trust=trust),
+    )  # fmt: skip
+
+
+def northbound_rounds(
+    engines: Engines, store: Store, clock: Clock, leads: Callable[[], bool]
+) -> dict[str, Callable[[], object]]:
+    """What is done about OVN from time to time; nothing where the site has none."""
+    if engines.northbound is None:
+        return {}
+    keeper = NorthboundKeeper(store=store, northbound=engines.northbound, clock=clock, leads=leads)
+    return {"northbound of OVN": keeper.round}
 
 
 def _loaded(context: ssl.SSLContext, authorities: Path, certificate: Path) -> ssl.SSLContext:

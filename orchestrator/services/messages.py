@@ -23,6 +23,8 @@ class CreateVm(VmShape):
     """A wanted VM. ``user_data`` is the text itself; it is stored encrypted and never shown again."""
 
     network: str = "default"
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """IPv4 address of its card on a network of kind ovn, by what the tenant calls that; others get a free one."""
     user_data: str | None = field(default=None, repr=False)
     start: bool = True
     """Whether it is started."""

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Literal
 
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, Retryable
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.ovn import CertificateFor, OvnReading, OvnTrouble, is_chassis, troubles
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.overlay import Overlay, OverlayAuthority, SignedCertificate
+from orchestrator.ports.overlay import Northbound, Overlay, OverlayAuthority, SignedCertificate
 from orchestrator.services.acting import actor
+from orchestrator.services.northbound import compare, shown
 from orchestrator.store.database import Store
 
 NetworkEngine = Literal["nat", "ovn"]
@@ -39,6 +42,8 @@ class Engines:
 
     authority: OverlayAuthority
     overlay: Overlay | None = None
+    northbound: Northbound | None = None
+    """Of the same OVN."""
     encapsulation_network: IPv4Network | None = None
 
 
@@ -60,8 +65,20 @@ class NetworkDriverService:
         reading = overlay.read()
         return NetworkDriver(
             engine="ovn", encapsulation_network=network, reading=reading,
-            troubles=troubles(reading, hosts, network, self.clock.now()),
+            troubles=(*troubles(reading, hosts, network, self.clock.now()), *self._differing()),
         )  # fmt: skip
+
+    def _differing(self) -> Iterator[OvnTrouble]:
+        """A northbound that does not answer is told of already."""
+        if self.engines.northbound is None:
+            return
+        with suppress(Retryable), self.engines.northbound.open() as session:
+            changes = compare(self.store, session)
+            if changes:
+                yield OvnTrouble(
+                    code="ovn.differs", subject=f"{len(changes)} rows", message=shown(changes),
+                    remedy="wait a minute: they are written again by themselves",
+                )  # fmt: skip
 
     def sign(self, whose: CertificateFor, name: str, request: str) -> SignedCertificate:
         """A certificate for a host (called as it is to OVN), or for a central server.

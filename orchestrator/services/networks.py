@@ -11,6 +11,7 @@ from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_name
+from orchestrator.core.overlay import NewOvnNetwork
 from orchestrator.core.vms.network import (
     DEFAULT_NAME,
     DEFAULT_RANGE,
@@ -26,7 +27,8 @@ from orchestrator.core.vms.network import (
     unknown_network,
 )
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.clock import Clock
+from orchestrator.operations.steps.ports import no_ovn
+from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -47,6 +49,9 @@ class NetworkService:
     index: FleetIndex
     subnets: IPv4Network = DEFAULT_RANGE
     """What tenants' subnets are out of."""
+    ids: Ids
+    has_ovn: bool = False
+    """Whether networks of kind ovn can be made."""
 
     def add(self, name: str, subnet: str | None, tenant: str | None = None, *, operator: bool = True) -> Network:
         """A libvirt NAT network of a tenant; None: of the site, and shared. ``subnet`` as ``10.88.1.0/24``, None: the
@@ -62,7 +67,7 @@ class NetworkService:
             if tenant is not None:
                 known_tenant(tx, tenant)
             existing = tx.networks.find(name if tenant is None else own_name(tenant, name))
-            if existing is not None and existing.uplink is None and subnet in {None, existing.subnet}:
+            if existing is not None and existing.subnet is not None and subnet in {None, existing.subnet}:
                 return existing
             if existing is not None:
                 raise _exists(name)
@@ -85,6 +90,36 @@ class NetworkService:
         tx.networks.add(network)
         self._note(tx, "add_network", network, chosen)
         return network
+
+    def add_overlay(self, name: str, overlay: NewOvnNetwork, tenant: str | None = None) -> Network:
+        """A network of kind ovn, over all hosts; ``tenant``: whose it is, None: of the site, and shared. Its rows come
+        into OVN with its first VM. The same again is answered with what is there.
+
+        :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``, ``network.mtu_invalid``,
+            ``network.dns_invalid``
+        :raises NotFound: ``tenant.unknown``
+        :raises Conflict: ``network.exists``, ``network.no_ovn``, ``network.too_many``, ``network.subnet_overlaps``"""
+        check_name(name, what="network")
+        if not self.has_ovn:
+            raise no_ovn()
+        wanted = Network(
+            name=name if tenant is None else own_name(tenant, name), shared=tenant is None,
+            overlay=overlay.checked(self.ids.new_uuid()),
+        )  # fmt: skip
+        with self.store.begin() as tx:
+            if tenant is not None:
+                known_tenant(tx, tenant)
+            existing = tx.networks.find(wanted.name)
+            if existing is not None and overlay.is_like(existing.overlay):
+                return existing
+            if existing is not None:
+                raise _exists(name)
+            _check_name_free(tx, name, tenant)
+            if tenant is not None:
+                _check_number(tx, tenant)
+            tx.networks.add(wanted)
+            self._note(tx, "add_network", wanted, wanted.place)
+        return wanted
 
     def add_bridged(
         self, name: str, uplink: Uplink, dhcp_servers: tuple[str, ...] = (), tenant: str | None = None

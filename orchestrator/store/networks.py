@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.vms.network import Network, short_name, tenant_of, unknown_network
+from orchestrator.core.vms.vm import Vm
 from orchestrator.store.events import Events
+from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
-from orchestrator.store.tables import networks
+from orchestrator.store.tables import networks, port_addresses
 
+_OVERLAY: Final = TypeAdapter(OvnNetwork)
 _NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindparam("its_name")))
 
 
@@ -46,6 +54,19 @@ class Networks:
     def list(self) -> tuple[Network, ...]:
         return tuple(_network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
 
+    def taken(self, name: str, addresses: Iterable[str]) -> frozenset[str]:
+        """Of these addresses on a network of kind ovn those that VMs have."""
+        wanted = port_addresses.c.network == name, port_addresses.c.address.in_(tuple(addresses))
+        return frozenset(self._db.execute(select(port_addresses.c.address).where(*wanted)).scalars())
+
+    def take(self, vm: Vm) -> None:
+        """The addresses of its ports, until the VM is gone. :raises ClaimLost: another has one"""
+        try:
+            for port in vm.ports:
+                self._db.execute(insert(port_addresses), [{**asdict(port), "vm": vm.id}])
+        except IntegrityError as error:
+            raise ClaimLost(f"an address of VM {vm.spec.name}: {error.orig}") from error
+
     def update(self, network: Network) -> None:
         """By its name."""
         self._db.execute(update(networks).where(networks.c.name == network.name).values(_network_values(network)))
@@ -63,7 +84,8 @@ class Networks:
 def _network_of(row: AnyRow) -> Network:
     about = about_of(row.about)
     if row.uplink is None:
-        return Network(name=row.name, subnet=row.subnet, shared=row.shared, about=about)
+        overlay = None if row.overlay is None else _OVERLAY.validate_python(row.overlay)
+        return Network(name=row.name, subnet=row.subnet, shared=row.shared, overlay=overlay, about=about)
     uplink = Uplink(bridge=row.uplink["bridge"], vlan=row.uplink["vlan"])
     servers = tuple(row.uplink["dhcp_servers"])
     return Network(name=row.name, shared=row.shared, uplink=uplink, dhcp_servers=servers, about=about)
@@ -73,5 +95,6 @@ def _network_values(network: Network) -> dict[str, object]:
     """The row of :func:`_network_of`."""
     bridge = network.uplink
     uplink = bridge and {"bridge": bridge.bridge, "vlan": bridge.vlan, "dhcp_servers": network.dhcp_servers}
+    overlay = None if network.overlay is None else asdict(network.overlay)
     own = {"name": network.name, "subnet": network.subnet, "shared": network.shared, "uplink": uplink}
-    return {**own, "about": about_values(network.about)}
+    return {**own, "overlay": overlay, "about": about_values(network.about)}

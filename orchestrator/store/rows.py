@@ -21,6 +21,7 @@ from orchestrator.core.hosts.mig_layout import MigLayout
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.labels import About
 from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, Operation, StepRecord
+from orchestrator.core.overlay import Port
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.claim import Claim, DeviceClaim
 from orchestrator.core.vms.vm import Vm, VmSpec
@@ -72,6 +73,7 @@ _VM_JSON: Final = {
         "addresses": tuple[str, ...],
         "cpus": CpuPlace,
         "nic": NicPlace,
+        "ports": tuple[Port, ...],
     }.items()
 }
 VM_COLUMNS: Final = tuple(
@@ -95,6 +97,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "cpus": None if vm.cpus is None else asdict(vm.cpus),
         "firmware": None if vm.firmware == "bios" else vm.firmware,
         "nic": None if vm.nic is None else asdict(vm.nic),
+        "ports": [asdict(port) for port in vm.ports] or None,
     }
 
 
@@ -131,7 +134,7 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
     for name, read in _VM_JSON.items():
         if values[name] is not None:
             values[name] = read(values[name])
-    return Vm(**{**values, "firmware": values["firmware"] or "bios"})
+    return Vm(**{**values, "firmware": values["firmware"] or "bios", "ports": values["ports"] or ()})
 
 
 _STARTED_WITH: Final = ("id", "kind", "subject", "subject_name", "tenant", "attempt", "went_on", "created_at")

@@ -61,29 +61,22 @@ snapshots = Table(
 """Large; written only when a look found something else than the one before."""
 
 observations = Table(
-    "looks",
-    metadata,
+    "looks", metadata,
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
-    Column("turn", BigInteger, nullable=False),
-    Column("storage_free_bytes", BigInteger),
-    Column("disk_bytes", BigInteger, nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("judged", String(64)),
-    Column("facts", Text),
-)
+    Column("turn", BigInteger, nullable=False), Column("storage_free_bytes", BigInteger),
+    Column("disk_bytes", BigInteger, nullable=False), Column("digest", String(64), nullable=False),
+    Column("judged", String(64)), Column("facts", Text),
+)  # fmt: skip
 """The last look at each host in brief: the newest turn (operations.ended_turn) when it began, all that changes from one
 to the next by itself, the digest of the rest, the digest that was last compared with what is wanted, and what placement
 needs of it (core/attachments/host_facts.py). Without facts: an older version has written the snapshot."""
 
 host_usage = Table(
-    "host_usage",
-    metadata,
-    Column("host", String(63), primary_key=True),
-    Column("vcpus", BigInteger, nullable=False),
-    Column("memory_mib", BigInteger, nullable=False),
-    Column("disk_bytes", BigInteger, nullable=False),
+    "host_usage", metadata,
+    Column("host", String(63), primary_key=True), Column("vcpus", BigInteger, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False), Column("disk_bytes", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False, index=True),
-)
+)  # fmt: skip
 """The sum of all claims on a host, and when anything was last changed there that placement sees (fleet.py).
 No foreign key: the row stays when the host goes, so that everyone hears of it."""
 
@@ -104,6 +97,7 @@ networks = Table(
     Column("name", String(127), primary_key=True),
     Column("subnet", String(18), unique=True), Column("shared", Boolean, nullable=False),
     Column("uplink", JSON(none_as_null=True)), Column("about", JSON(none_as_null=True)),
+    Column("overlay", JSON(none_as_null=True)),
 )  # fmt: skip
 """By their names on hosts."""
 
@@ -128,13 +122,10 @@ driver_lock = Table(
 )
 
 maintenances = Table(
-    "maintenances",
-    metadata,
-    Column("id", String(36), primary_key=True),
-    Column("created_at", Float, nullable=False),
-    Column("active", Boolean, nullable=False),
-    Column("document", JSON, nullable=False),
-)
+    "maintenances", metadata,
+    Column("id", String(36), primary_key=True), Column("created_at", Float, nullable=False),
+    Column("active", Boolean, nullable=False), Column("document", JSON, nullable=False),
+)  # fmt: skip
 """One row, with id 1, or none."""
 
 offerings = Table(
@@ -153,6 +144,7 @@ vms = Table(
     Column("created_at", Float, nullable=False), Column("wanted", String(10), nullable=False),
     Column("lease_end", Float), Column("freed", String(20), key="deallocated"),
     Column("cpus", JSON(none_as_null=True)), Column("nic", JSON(none_as_null=True)), Column("firmware", String(10)),
+    Column("ports", JSON(none_as_null=True)),
     Column("profile_lower", String(63), nullable=False, server_default=""),
     Column("vcpus", Integer, nullable=False, server_default="0"),
     Column("memory_mib", Integer, nullable=False, server_default="0"),
@@ -160,6 +152,13 @@ vms = Table(
     *(Index(f"ix_vms_{name}", *dict.fromkeys((name, "tenant", "name"))) for name in VM_ORDERS),
 )  # fmt: skip
 """The last three columns are of ``spec``, for the order of lists."""
+
+port_addresses = Table(
+    "port_addresses", metadata,
+    Column("network", String(127), primary_key=True), Column("address", String(15), primary_key=True),
+    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), nullable=False, index=True),
+)  # fmt: skip
+"""On networks of kind ovn; ``vms.ports`` says the same of each VM at once."""
 
 guests = Table(
     "guests", metadata,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.ports.clock import Clock
+from orchestrator.ports.overlay import Northbound
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
@@ -133,8 +134,9 @@ def plane_with(state: Path, *hosts: str, url: str | None = None) -> Iterator[Con
 
 
 def control_plane(
-    state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None, url: str | None = None
-) -> ControlPlane:
+    state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None, url: str | None = None,
+    northbound: Northbound | None = None,
+) -> ControlPlane:  # fmt: skip
     """Hosts that are not yet added: ``t4`` (mdev), ``l40s`` (vendor VFIO) and ``a100`` (MIG as well); an image, the
     default network.
 
@@ -159,6 +161,7 @@ def control_plane(
         images=images,
         bundles=BundleLibrary(state / "driver-bundles", Readable(never_below=state)),
         keys=keys,
+        northbound=northbound,
         limits=Limits(),
     )
     kept = journal(store, world.clock)
@@ -177,7 +180,7 @@ def control_plane(
     people = tenancy(store, world.clock, owner_uid=os.geteuid(), key=KEY)
     site = Site(
         key=KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender(), others=Nobody(),
-        engines=nat_alone(world.clock),
+        engines=replace(nat_alone(world.clock), northbound=northbound),
     )  # fmt: skip
     services = services_of(world, engine, reconciler, HostInspection(scan, fake), site)
     if not services.images.list():

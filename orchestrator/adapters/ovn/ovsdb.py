@@ -58,7 +58,7 @@ class OvsdbClient:
     def select(self, database: str, *wanted: tuple[str, Sequence[str]]) -> list[list[dict[str, Any]]]:
         """All rows of each table with these columns, of one moment; sets and maps are lists and dicts."""
         operations = [{"op": "select", "table": table, "where": [], "columns": list(cols)} for table, cols in wanted]
-        return [[_row(row) for row in answer["rows"]] for answer in self.transact(database, *operations)]
+        return [[plain_row(row) for row in answer["rows"]] for answer in self.transact(database, *operations)]
 
     def transact(self, database: str, *operations: Mapping[str, Any]) -> list[Any]:
         """All of them or none, and what each gave. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
@@ -162,7 +162,8 @@ def _connected(endpoint: str, trust: ssl.SSLContext | None, limit_s: float) -> s
         raise
 
 
-def _row(row: Row) -> dict[str, Any]:
+def plain_row(row: Row) -> dict[str, Any]:
+    """Sets and maps as lists and dicts."""
     return {name: _value(value) for name, value in row.items()}
 
 

@@ -68,7 +68,7 @@ def addresses_of(domain: Any, interfaces: Iterable[str], snooped: Path) -> tuple
 
     All outlive the guest's last run, so nothing is believed until it has sent a packet in this one.
     """
-    if not domain.isActive() or not _has_sent(domain, interfaces):
+    if not has_sent(domain, interfaces):
         return ()
     leased = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE)
     cards = {mac for mac, _ in leased}
@@ -96,12 +96,12 @@ def _told_by(domain: Any, source: int) -> set[tuple[str, str]]:
     }
 
 
-def _has_sent(domain: Any, interfaces: Iterable[str]) -> bool:
+def has_sent(domain: Any, interfaces: Iterable[str]) -> bool:
     """Whether the guest has sent a packet since its start; its interfaces, and their counters, are made at each start.
 
     virDomainInterfaceStats: eight counters as the guest sees them, the sixth is ``tx_packets``.
     """
-    for interface in interfaces:
+    for interface in interfaces if domain.isActive() else ():
         try:
             if domain.interfaceStats(interface)[_TX_PACKETS] > 0:
                 return True

@@ -61,7 +61,8 @@ def differences(own: str, coming: str) -> tuple[str, ...]:
 
 
 def _leave_out(element: ET.Element, path: str) -> None:
-    for name, value in list(element.attrib.items()):
+    named = path == "/devices/interface/source" and "network" not in element.attrib  # a bridge by its own name
+    for name, value in () if named else list(element.attrib.items()):
         if re.fullmatch(_FILLED_VALUES.get(f"{path}/@{name}", "(?!)"), value, re.ASCII):
             del element.attrib[name]
     for child in list(element):

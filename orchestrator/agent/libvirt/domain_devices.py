@@ -11,9 +11,12 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.domain_xml.console import console_log
 from orchestrator.core.domain_xml.display import is_own_graphics
+from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
 from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
 from orchestrator.core.domain_xml.foreign import is_unconfined, managed_by, unsafe_parts
+from orchestrator.core.domain_xml.interface import is_overlay
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.hosts.bridges import is_ipv4
 from orchestrator.core.hosts.cpus import floating, memory_words, parse_cpus
 
 OTHER_BUSES = ("usb", "scsi", "scsi_host")
@@ -50,6 +53,8 @@ class DomainText:
     """As ``core.cpu_place.CpuPlace.memory_words`` has it."""
     plugs: tuple[Plug, ...] = ()
     """Of one that runs: its interfaces on libvirt networks that are bridges."""
+    port_addresses: tuple[str, ...] = ()
+    """On networks of kind ovn, as it was defined."""
     managed_by: str = ""
     unsafe: tuple[str, ...] = ()
     """Both as ``core.domain_xml.foreign`` tells them."""
@@ -74,6 +79,7 @@ def read_domain_xml(xml: str) -> DomainText:
         affinity=tuple(_affinity(root)),
         memory_words=_memory(root),
         plugs=tuple(_plugs(root)),
+        port_addresses=tuple(_port_addresses(root)),
         managed_by=managed_by(root),
         unsafe=unsafe_parts(root),
     )
@@ -97,6 +103,11 @@ def _plugs(root: ElementTree.Element) -> Iterator[Plug]:
         if source is not None and target is not None and source.get("bridge") and target.get("dev"):
             isolated = port is not None and port.get("isolated") == "yes"
             yield Plug(network=source.get("network", ""), interface=target.get("dev", ""), isolated=isolated)
+
+
+def _port_addresses(root: ElementTree.Element) -> Iterator[str]:
+    for owner in root.findall(f"./metadata/{{{METADATA_NAMESPACE}}}vm"):
+        yield from filter(is_ipv4, owner.get("addresses", "").split())
 
 
 def _number(element: ElementTree.Element | None) -> int | None:
@@ -272,7 +283,7 @@ def _other_devices(root: ET.Element) -> Iterator[str]:
             yield tag
         elif tag == "hostdev" and (device.get("mode", "subsystem") != "subsystem" or kind in OTHER_BUSES):
             yield f"hostdev of type {kind}"
-        elif tag == "interface" and (kind != "network" or device.find("source[@network]") is None):
+        elif tag == "interface" and not (_is_on_network(device) or is_overlay(device, root.findtext("uuid") or "")):
             yield f"interface of type {kind}"
         elif tag in {"serial", "console"} and kind != "pty":
             yield f"{tag} of type {kind}"
@@ -286,6 +297,10 @@ def _other_devices(root: ET.Element) -> Iterator[str]:
             yield "tpm of another kind"
         elif tag == "rng" and (device.findtext("backend") or _RANDOM[0]) not in _RANDOM:
             yield "rng"
+
+
+def _is_on_network(interface: ET.Element) -> bool:
+    return interface.get("type") == "network" and interface.find("source[@network]") is not None
 
 
 def _is_own_tpm(device: ET.Element) -> bool:

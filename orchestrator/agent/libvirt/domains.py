@@ -15,7 +15,7 @@ from typing import Any
 import libvirt
 
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.libvirt.addresses import LEARNED, addresses_of
+from orchestrator.agent.libvirt.addresses import LEARNED, addresses_of, has_sent
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent, is_of_one_domain
 from orchestrator.agent.libvirt.domain_devices import DomainText, parts_of, read_domain_xml
 from orchestrator.agent.pinned_cpus import PinnedCpus
@@ -299,7 +299,10 @@ class Domains:
             return replace(
                 bare, managed_by=text.managed_by if foreign else "", unsafe=_unsafe(domain, text) if foreign else (),
                 transient=foreign and not domain.isPersistent(), devices=text.devices, vcpus=text.vcpus,
-                addresses=addresses_of(domain, text.interfaces, self._learned),
+                addresses=(
+                    *addresses_of(domain, text.interfaces, self._learned),
+                    *(() if foreign or not has_sent(domain, text.interfaces) else text.port_addresses),
+                ),
                 memory_mib=text.memory_mib, affinity=text.affinity, memory_words=text.memory_words,
                 disk_bytes=_disk_bytes(domain, text.disks) if foreign else None,
                 cut_off=tuple(plug.network for plug in text.plugs if not self._is_plugged(plug.interface)),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import Field
@@ -18,16 +18,36 @@ from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import selects
+from orchestrator.core.overlay import DEFAULT_MTU, MAX_DNS_SERVERS, MAX_SUBNETS, NewOvnNetwork
 from orchestrator.core.vms.network import Network
 
 
 class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/24"}):
-    """A NAT network to make on every host that needs it."""
+    """A network of kind nat, which is made on every host that needs it, or of kind ovn, over all hosts."""
 
     name: Name
     """What it is called."""
     subnet: str | None = Field(default=None, max_length=64)
-    """None: the next free one."""
+    """None: the next free one; of kind ovn it is said."""
+    kind: Literal["nat", "ovn"] = "nat"
+    """``nat``: of each host. ``ovn``: over all hosts, where the site has OVN."""
+    more_subnets: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=MAX_SUBNETS)
+    """Of kind ovn: further ones."""
+    mtu: int | None = None
+    """Of kind ovn, in bytes; null: what 1500 bytes between hosts leave."""
+    dns_servers: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=MAX_DNS_SERVERS)
+    """Of kind ovn: IPv4 addresses of servers that guests ask for names outside; none: names of the network alone."""
+
+    def overlay(self) -> NewOvnNetwork | None:
+        """None: no network of kind ovn. :raises InvalidInput: ``network.of_ovn``"""
+        if self.kind == "nat" and (self.more_subnets or self.mtu is not None or self.dns_servers):
+            raise InvalidInput(
+                "network.of_ovn", "several subnets, an MTU and DNS servers are said of networks of kind ovn",
+                hint="say --kind ovn, or leave them out",
+            )  # fmt: skip
+        subnets = tuple(self.more_subnets) if self.subnet is None else (self.subnet, *self.more_subnets)
+        mtu = DEFAULT_MTU if self.mtu is None else self.mtu
+        return None if self.kind == "nat" else NewOvnNetwork(subnets=subnets, mtu=mtu, dns=tuple(self.dns_servers))
 
 
 class AddSiteNetworkBody(AddNetworkBody, example={"name": "office", "bridge": "br0", "vlan": 120}):
@@ -54,7 +74,7 @@ class AddSiteNetworkBody(AddNetworkBody, example={"name": "office", "bridge": "b
             )
         if self.bridge is None:
             return None
-        if self.subnet is not None:
+        if self.subnet is not None or self.kind == "ovn":
             raise InvalidInput(
                 "network.bridge_or_subnet",
                 "a network on a bridge of hosts has its addresses from there",
@@ -70,8 +90,14 @@ class NetworkAnswer(AboutAnswer):
 
     name: str
     """What it is called."""
+    kind: Literal["nat", "bridge", "ovn"]
+    """``ovn``: over all hosts."""
     subnet: str | None
     """null: it is on a bridge of hosts."""
+    more_subnets: tuple[str, ...]
+    """Of kind ovn: further ones."""
+    mtu: int | None
+    """Of kind ovn, in bytes; null: that of its hosts."""
     bridge: str | None
     """Of the hosts' own; null: a NAT network of ours."""
     vlan: int | None
@@ -89,7 +115,12 @@ class NetworkAnswer(AboutAnswer):
     def of(cls, network: Network) -> NetworkAnswer:
         uplink = network.uplink
         bridge, vlan = (None, None) if uplink is None else (uplink.bridge, uplink.vlan)
-        return cls.copied_about(network, network.about, name=network.short, bridge=bridge, vlan=vlan)
+        overlay = network.overlay
+        subnets = (network.subnet,) if overlay is None else overlay.subnets
+        return cls.copied_about(
+            network, network.about, name=network.short, kind=network.kind, subnet=subnets[0], more_subnets=subnets[1:],
+            mtu=None if overlay is None else overlay.mtu, bridge=bridge, vlan=vlan,
+        )  # fmt: skip
 
 
 router = APIRouter(prefix="/networks", tags=["networks"])
@@ -104,7 +135,9 @@ def add(response: Response, body: AddSiteNetworkBody, services: ServicesOf) -> N
     Hosts get a NAT network when a VM needs it. A bridge is theirs: a host without it takes no VM of that network.
     """
     located(response, "networks", body.name)
-    uplink = body.uplink()
+    uplink, overlay = body.uplink(), body.overlay()
+    if overlay is not None:
+        return NetworkAnswer.of(services.networks.add_overlay(body.name, overlay))
     if uplink is None:
         return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
     return NetworkAnswer.of(services.networks.add_bridged(body.name, uplink, tuple(body.dhcp_servers), body.tenant))
@@ -156,9 +189,12 @@ def unshare(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
 def create(
     response: Response, tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf, caller: CallerOf
 ) -> NetworkAnswer:
-    """Create a tenant's network. A NAT network of its own, whose VMs reach each other there.
+    """Create a tenant's network. One of its own, whose VMs reach each other there: on each host, or over all of them.
     Operators alone choose a subnet outside the site's range for tenants."""
     located(response, "tenants", tenant, "networks", body.name)
+    overlay = body.overlay()
+    if overlay is not None:
+        return NetworkAnswer.of(services.networks.add_overlay(body.name, overlay, tenant))
     return NetworkAnswer.of(services.networks.add(body.name, body.subnet, tenant, operator=may_operate(caller)))
 
 

@@ -42,6 +42,8 @@ class NetworkCardAnswer(AnswerBody):
     """Name of the network that it is on."""
     network_tenant: str | None
     """Whose the network is; null: the site's."""
+    address: str | None
+    """IPv4, the same for the VM's life; null: its network is not of kind ovn."""
 
 
 class NicFunctionAnswer(AnswerBody):
@@ -80,8 +82,14 @@ def maintenance_members(planned: PlannedMaintenance) -> dict[str, object]:
 def card_members(vm: Vm) -> list[dict[str, object]]:
     """One that was adopted has those that it came with, which nobody told us."""
     networks = vm.spec.networks if vm.spec.adopted is None else ()
+    own = {port.network: port.address for port in vm.ports}
     return [
-        {"mac": mac_address(vm.id, card), "network": short_name(name), "network_tenant": tenant_of(name)}
+        {
+            "mac": mac_address(vm.id, card),
+            "network": short_name(name),
+            "network_tenant": tenant_of(name),
+            "address": own.get(name),
+        }
         for card, name in enumerate(networks)
     ]
 

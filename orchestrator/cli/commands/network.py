@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -48,9 +48,9 @@ def _whose(network: Json) -> str:
 
 
 def _place(network: Json) -> str:
-    """Its subnet, or the bridge of hosts that it is on."""
+    """Its subnets, or the bridge of hosts that it is on."""
     if network["bridge"] is None:
-        return shown(network["subnet"])
+        return shown([network["subnet"], *network["more_subnets"]])
     vlan = "" if network["vlan"] is None else f"VLAN {shown(network['vlan'])} of "
     return f"{vlan}{shown(network['bridge'])}"
 
@@ -58,6 +58,7 @@ def _place(network: Json) -> str:
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     Column("WHOSE", _owner, Fit.WHOLE),
+    field("KIND", "kind", Fit.WHOLE),
     Column("SUBNET", _place),
     *SAID,
 )
@@ -72,6 +73,10 @@ Name = Annotated[
 ]
 NewName = Annotated[str, typer.Argument(help="Name of the new network.", callback=_network_name)]
 Subnet = Annotated[str | None, typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise.")]
+Subnets = Annotated[
+    list[str] | None,
+    typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise. Of kind ovn it may be repeated."),
+]
 OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the VMs of every tenant (operators).")]
 
 
@@ -90,10 +95,26 @@ def _show(network: Json, output: Format) -> None:
 
 @app.command("create")
 def create(
-    ctx: typer.Context, name: NewName, subnet: Subnet = None, tenant: Tenant = "default", of_site: OfSite = False
+    ctx: typer.Context,
+    name: NewName,
+    subnet: Subnets = None,
+    kind: Annotated[
+        Literal["nat", "ovn"], typer.Option("--kind", help="nat: of each host; ovn: over all hosts (OVN).")
+    ] = "nat",
+    mtu: Annotated[int | None, typer.Option("--mtu", help="Of kind ovn: bytes of a packet; 1442 otherwise.")] = None,
+    dns_server: Annotated[
+        list[str] | None,
+        typer.Option("--dns-server", help="Of kind ovn: IPv4 address that guests ask for names; may be repeated."),
+    ] = None,
+    tenant: Tenant = "default",
+    of_site: OfSite = False,
 ) -> None:
-    """Create a NAT network of a tenant, where its VMs reach each other. Hosts get it when a VM needs it."""
-    wanted = {"name": name, "subnet": subnet}
+    """Create a network of a tenant, where its VMs reach each other. Hosts get it when a VM needs it."""
+    given = subnet or []
+    wanted = {
+        "name": name, "subnet": next(iter(given), None), "kind": kind, "more_subnets": given[1:], "mtu": mtu,
+        "dns_servers": dns_server or [],
+    }  # fmt: skip
     _show(session_of(ctx).client.add_network(wanted, _tenant_of(ctx, tenant, of_site=of_site)), format_of(ctx))
 
 
@@ -156,7 +177,9 @@ def _details(network: Json, *more: tuple[str, str]) -> list[str]:
         [
             ("name", shown(network["name"])),
             ("whose", _owner(network)),
+            ("kind", shown(network["kind"])),
             ("subnet" if network["bridge"] is None else "bridge", _place(network)),
+            *([] if network["mtu"] is None else [("MTU", shown(network["mtu"]))]),
             ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
             ("DNS servers", shown(network["dns_servers"] or "as its DHCP server says")),
             ("DNS domain", shown(network["dns_domain"])),

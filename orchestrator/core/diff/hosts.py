@@ -139,7 +139,7 @@ def disk_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
 def network_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """One for each that VMs which run there are cut off from."""
     cut_off = {domain.uuid: domain.cut_off for domain in snapshot.domains if domain.state == "running"}
-    for network in wanted.networks:
+    for network in (network for network in wanted.networks if network.overlay is None):
         vms = [
             expected.vm.full_name
             for expected in wanted.vms
@@ -147,7 +147,7 @@ def network_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[F
             and (network.name not in snapshot.networks or network.name in cut_off[expected.vm.id])
         ]  # fmt: skip
         if vms:
-            repair = Repair(kind="mend_host", automatic=False, actions=(network.ensure(),))
+            repair = Repair(kind="mend_host", automatic=False, actions=network.ensure())
             observed = "not plugged in" if network.name in snapshot.networks else "no such network is active"
             differ = (f"{', '.join(vms)} plugged in", observed)
             text = f"network {network.name}"

@@ -12,10 +12,11 @@ from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain_xml.console import serial_console
 from orchestrator.core.domain_xml.display import display
 from orchestrator.core.domain_xml.firmware import large_bars, system
-from orchestrator.core.domain_xml.interface import interface, nic_hostdev
+from orchestrator.core.domain_xml.interface import interface, nic_hostdev, overlay_interface
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
+from orchestrator.core.hosts.bridges import is_ipv4
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, cpus_text
 from orchestrator.core.hosts.domain import DomainDescription
 from orchestrator.core.hosts.pool import file_path, home_of
@@ -51,6 +52,8 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("networks", domain.more_networks, all(_is_network_of(tenant, one) for one in domain.more_networks)),
         ("networks", "one twice", domain.network not in domain.more_networks),
         ("networks", "one twice", len(set(domain.more_networks)) == len(domain.more_networks) < MAX_CARDS),
+        ("ports", domain.ports, set(domain.overlays) <= set(domain.networks)),
+        ("ports", domain.ports, all(is_ipv4(port.address) for port in domain.ports)),
         ("devices", len(domain.devices), len(domain.devices) <= _MAX_DEVICES),
         ("data", len(domain.data), len(set(domain.data)) == len(domain.data) <= _MAX_DATA),
         ("data", domain.data, all(_FILE_NAME.fullmatch(one) for one in domain.data)),
@@ -177,8 +180,11 @@ def domain_xml(
     # disks of one bus together: so libvirt keeps them, and compares them as they were written
     devices.extend([volume_disk(domain, storage, image), *data_disks(domain, storage), seed_disk(domain, storage)])
     servers = dhcp_servers or {}
-    for card, network in enumerate(domain.networks):
-        devices.append(interface(vm_id, network, card, servers.get(network, ())))
+    devices.extend(
+        overlay_interface(vm_id, card) if network in domain.overlays
+        else interface(vm_id, network, card, servers.get(network, ()))
+        for card, network in enumerate(domain.networks)
+    )  # fmt: skip
     devices.extend(serial_console(vm_id))
     devices.extend(hostdev(device) for device in domain.devices)
     if domain.nic is not None:
@@ -200,6 +206,8 @@ def _metadata(vm_id: str, domain: DomainDescription) -> ET.Element:
     owner.set("id", vm_id)
     owner.set("tenant", domain.tenant)
     owner.set("profile", domain.profile)
+    if domain.ports:
+        owner.set("addresses", " ".join(port.address for port in domain.ports))
     return metadata
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.functions import pci_source
-from orchestrator.core.vms.network import tenant_of
+from orchestrator.core.overlay import INTEGRATION_BRIDGE, port_id
+from orchestrator.core.vms.network import MAX_CARDS, tenant_of
 
 GUARD = "vgpuctl-guest"
 """Its name on hosts."""
@@ -64,3 +65,26 @@ def interface(vm_id: str, network: str, card: int, dhcp_servers: Iterable[str]) 
     for server in dhcp_servers:
         ET.SubElement(guard, "parameter", name="DHCPSERVER", value=server)
     return element
+
+
+def overlay_interface(vm_id: str, card: int) -> ET.Element:
+    """One network card on a network of kind ovn: which one, and what the guest may send there, OVN knows of the port
+    with that id. The bridge is Open vSwitch's, where libvirt's filters do nothing."""
+    element = ET.Element("interface", type="bridge")
+    ET.SubElement(element, "mac", address=mac_address(vm_id, card))
+    ET.SubElement(element, "source", bridge=INTEGRATION_BRIDGE)
+    virtual_port = ET.SubElement(element, "virtualport", type="openvswitch")
+    ET.SubElement(virtual_port, "parameters", interfaceid=port_id(vm_id, card))
+    ET.SubElement(element, "model", type="virtio")
+    return element
+
+
+def is_overlay(interface: ET.Element, vm_id: str) -> bool:
+    """Whether a definition's interface is such a one of that VM."""
+    parameters = interface.find("virtualport[@type='openvswitch']/parameters")
+    return (
+        interface.get("type") == "bridge"
+        and interface.find(f"source[@bridge='{INTEGRATION_BRIDGE}']") is not None
+        and parameters is not None
+        and parameters.get("interfaceid") in {port_id(vm_id, card) for card in range(MAX_CARDS)}
+    )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
+from orchestrator.core.overlay import Port
 
 BootPolicy = Literal["local", "ask-controller"]
 """After a reboot of its host a running VM is started again by the agent alone, or only when a controller says so."""
@@ -44,11 +45,18 @@ class DomainDescription:
     """It has a TPM 2.0 of its own: an swtpm of its host, whose state libvirt keeps until the definition is removed."""
     nic: str | None = None
     """PCI address of the virtual function of a network card that it has."""
+    ports: tuple[Port, ...] = ()
+    """On those of its networks that OVN carries: libvirt has none of that name."""
 
     @property
     def networks(self) -> tuple[str, ...]:
         """Of its network cards, in order."""
         return (self.network, *self.more_networks)
+
+    @property
+    def overlays(self) -> tuple[str, ...]:
+        """Those of its networks that OVN carries."""
+        return tuple(port.network for port in self.ports)
 
 
 @dataclass(frozen=True, kw_only=True)

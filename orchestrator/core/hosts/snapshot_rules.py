@@ -40,6 +40,7 @@ from orchestrator.core.hosts.snapshot import (
     Unchanged,
 )
 from orchestrator.core.names import is_name, is_uuid
+from orchestrator.core.overlay import Port
 
 _PROBLEMS: Final = 100
 _PROBLEM: Final = 1000
@@ -253,8 +254,9 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
     MadeAs: {"disk_bytes": Bound(_FILE)},
     DomainDescription: {
         "vcpus": Bound(MAX_CPU + 1), "memory_mib": Bound(HOST_MIB), "devices": Bound(_FUNCTIONS),
-        "more_networks": Bound(_SMALL), "data": Bound(_THINGS),
+        "more_networks": Bound(_SMALL), "data": Bound(_THINGS), "ports": Bound(_SMALL),
     },
+    Port: {},
     Device: {"gi_start": Bound(_SLOTS), "placement_id": Bound(_SMALL)},
     Scheduler: {"time_slice_ms": Bound(1_000_000)},
     VgpuParameters: {},

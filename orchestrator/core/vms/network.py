@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.actions.host_actions import EnsureBridgedNetwork, EnsureNetwork
@@ -18,6 +19,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, is_ipv4
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import is_name, near
+from orchestrator.core.overlay import OvnNetwork, router_of
 
 DEFAULT_NAME = "default"
 """What a VM gets when no network is named: its tenant's own, made when first needed. Of hosts it is libvirt's own."""
@@ -38,8 +40,8 @@ _PRIVATE_WORDS = f"{', '.join(map(str, _PRIVATE[:-1]))} or {_PRIVATE[-1]}"
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """It has a subnet or an uplink. Addresses out of a subnet are only meaningful on their host: every host has the
-    same one behind its own NAT."""
+    """It has a subnet, an uplink or an overlay. Addresses out of a subnet are only meaningful on their host: every host
+    has the same one behind its own NAT."""
 
     name: str
     """On hosts, where no two have the same: of a tenant ``tenant.network``, of the site as it is called."""
@@ -51,6 +53,8 @@ class Network:
     """The bridge of a network that is not ours to make."""
     dhcp_servers: tuple[str, ...] = ()
     """Of one with an uplink: whose answers alone give a VM its address; empty: any that is no VM of ours."""
+    overlay: OvnNetwork | None = None
+    """Of kind ovn: over all hosts, with neither subnet nor uplink of the above."""
     about: About = field(default=NOTHING_SAID, compare=False)
 
     @property
@@ -64,27 +68,34 @@ class Network:
         return short_name(self.name)
 
     @property
+    def kind(self) -> Literal["nat", "bridge", "ovn"]:
+        return "ovn" if self.overlay is not None else "nat" if self.uplink is None else "bridge"
+
+    @property
     def dns_servers(self) -> tuple[str, ...]:
         """Which its VMs are told; none: those that the bridge's own DHCP server tells."""
+        if self.overlay is not None:
+            return self.overlay.dns or (router_of(self.overlay.subnets[0]),)
         return () if self.subnet is None else (_first_address(self.subnet),)
 
     @property
     def dns_domain(self) -> str | None:
         """As :func:`dns_domain`; None also of one with an uplink."""
-        return None if self.subnet is None else dns_domain(self.name)
+        return None if self.uplink is not None else dns_domain(self.name)
 
     @property
     def place(self) -> str:
-        """Its subnet or its uplink, for people."""
-        return self.subnet or str(self.uplink)
+        """Its subnets or its uplink, for people."""
+        return ", ".join(self.overlay.subnets) if self.overlay is not None else self.subnet or str(self.uplink)
 
-    def ensure(self) -> EnsureNetwork | EnsureBridgedNetwork:
-        """What makes it on a host."""
+    def ensure(self) -> tuple[EnsureNetwork | EnsureBridgedNetwork, ...]:
+        """What makes it on a host; one of kind ovn is on all of them."""
+        if self.overlay is not None:
+            return ()
         if self.uplink is not None:
-            return EnsureBridgedNetwork(
-                name=self.name, bridge=self.uplink.bridge, vlan=self.uplink.vlan, dhcp_servers=self.dhcp_servers
-            )
-        return EnsureNetwork(name=self.name, subnet=self.subnet or "")
+            uplink, servers = self.uplink, self.dhcp_servers
+            return (EnsureBridgedNetwork(name=self.name, bridge=uplink.bridge, vlan=uplink.vlan, dhcp_servers=servers),)
+        return (EnsureNetwork(name=self.name, subnet=self.subnet or ""),)
 
 
 def unknown_network(name: str, known: Iterable[str]) -> NotFound:

@@ -13,6 +13,7 @@ from orchestrator.core.hosts.features import SWITCHES
 from orchestrator.core.hosts.nic import NicKind, NicPlace
 from orchestrator.core.hosts.pool import disk_file, pool_of
 from orchestrator.core.labels import Labels
+from orchestrator.core.overlay import Port
 from orchestrator.core.units import GIB, MIB, parse_size
 from orchestrator.core.vms.priority import Priority
 
@@ -200,6 +201,8 @@ class Vm:
     """Of its first start: what is on its disk boots by that."""
     nic: NicPlace | None = None
     """The function of a network card that it has; of one without a claim, what it had last."""
+    ports: tuple[Port, ...] = ()
+    """Of its cards those on networks of kind ovn."""
 
     @property
     def domain_name(self) -> str:
@@ -258,5 +261,6 @@ class Vm:
             cpus=self.cpus,
             firmware=self.firmware,
             nic=None if self.nic is None else self.nic.function,
+            ports=self.ports,
             **{switch: bool(getattr(self.spec, switch)) for switch in SWITCHES},
         )

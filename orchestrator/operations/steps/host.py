@@ -221,7 +221,8 @@ def _default_network(context: Context) -> str:
         return "each tenant has its own"
     if network.uplink is not None:
         return "on a bridge, where there is one"
-    context.make(_NETWORK, network.ensure())
+    for action in network.ensure():
+        context.make(_NETWORK, action)
     return network.name
 
 

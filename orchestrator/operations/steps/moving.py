@@ -26,6 +26,7 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
 from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START, undefine
+from orchestrator.operations.steps.ports import warned, write_ports
 from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped, set_vm_state
 from orchestrator.store.disk_copies import DiskCopy
 from orchestrator.store.transaction import Transaction
@@ -204,6 +205,10 @@ def change_hosts(context: Context) -> str:
 
 def _clear_source(context: Context) -> str:
     """All that the host's ledger says is the VM's; believed when the host shows nothing of it any more."""
+    vm = context.vm()
+    if vm is not None:
+        with warned(context):
+            write_ports(context, vm, (vm.host,))
     with context.at(context.text("source")) as source:
         leave_disks(source, context.known_vm())
         for action in removal_of(source.observe(), context.subject):

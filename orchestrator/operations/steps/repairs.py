@@ -105,12 +105,12 @@ def _settle(context: Context) -> str:
 def _settle_networks(context: Context, snapshot: HostSnapshot) -> None:
     """Those that are there are taken up again, as when a VM comes; one that is another's now keeps nobody waiting."""
     with context.world.store.read() as tx:
-        networks = [one for one in tx.networks.list() if one.name in snapshot.networks]
-    for network in networks:
+        networks = [network for network in tx.networks.list() if network.name in snapshot.networks]
+    for action in (action for network in networks for action in network.ensure()):
         try:
-            context.perform(network.ensure())
+            context.perform(action)
         except Conflict as error:
-            context.warnings.append(f"network {network.name}: {error.message}")
+            context.warnings.append(f"network {action.name}: {error.message}")
 
 
 def _itself(tx: Transaction, vm: Vm) -> Vm:

@@ -15,6 +15,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.ports import remove_ports, warned, write_ports
 from orchestrator.operations.steps.volumes import detach_all, give_volumes, take_volumes_back, volume_text
 from orchestrator.ports.files import Seed
 
@@ -58,9 +59,20 @@ def _ensure_network(context: Context) -> str:
         return "left as it is"
     with context.world.store.read() as tx:
         networks = [tx.networks.get(name) for name in vm.spec.networks]
-    for network in networks:
-        context.perform(network.ensure())
+    for action in (action for network in networks for action in network.ensure()):
+        context.perform(action)
+    write_ports(context, vm, (vm.host, context.host_name))
     return ", ".join(vm.spec.networks)
+
+
+def _put_ports_back(context: Context) -> None:
+    """Networks stay on the host for the next VM; removing the host removes them."""
+    vm = context.vm()
+    if vm is not None and vm.state == "creating":
+        remove_ports(context, vm)
+    elif vm is not None:
+        with warned(context):
+            write_ports(context, vm, (vm.host,))
 
 
 def _with_our_files(context: Context) -> Vm | None:
@@ -150,7 +162,7 @@ NETWORK = Step(
     name="network.1",
     title="network on the host",
     do=_ensure_network,
-    no_undo_reason="networks stay on the host for the next VM; removing the host removes them",
+    undo=_put_ports_back,
 )
 VOLUME = Step(name="volume.1", title="disk", do=_create_volume, undo=_delete_volume, remains=_volume_text)
 SEED = Step(name="seed.1", title="seed", do=_write_seed, undo=_delete_seed_made, remains=_seed_text)

@@ -17,6 +17,7 @@ from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.context import Context
 from orchestrator.operations.journal import Suspended
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.ports import remove_ports
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
@@ -120,6 +121,10 @@ def _as_observed(context: Context) -> None:
 
 
 def _release(context: Context) -> None:
+    vm = context.vm()
+    if vm is not None:
+        remove_ports(context, vm)
+
     def released(tx: Transaction) -> None:
         _forget(tx, context.subject)
         _close_stuck(tx, context)

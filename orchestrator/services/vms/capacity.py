@@ -20,7 +20,6 @@ from orchestrator.core.advice.explain import (
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
 from orchestrator.core.advice.overview import FleetUse, RackUse, by_rack
 from orchestrator.core.errors import Conflict, NotFound, Reason
-from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, check_supported, has_whole_pages, unsupported
 from orchestrator.core.placement.engine import PlacementEngine
@@ -33,7 +32,7 @@ from orchestrator.core.placement.rules.wanted import Wanted, profile_of
 from orchestrator.core.placement.views import Placement, Request
 from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.tenancy.quota import Amounts
-from orchestrator.core.vms.network import DEFAULT_NAME
+from orchestrator.core.vms.network import DEFAULT_NAME, Network
 from orchestrator.core.vms.vm import VmShape, VmState
 from orchestrator.ports.clock import Clock
 from orchestrator.services.fleet.index import Fleet, FleetIndex
@@ -47,7 +46,7 @@ from orchestrator.services.pools import pool_on_hosts
 from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
-from orchestrator.services.vms.placement_request import first_reason, in_coarse_steps, with_site_rules
+from orchestrator.services.vms.placement_request import first_reason, in_coarse_steps, with_networks, with_site_rules
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_names, place_with, volumes_for
 from orchestrator.store.database import Store
@@ -84,7 +83,7 @@ class _Ties:
 
     host: str | None
     disk_bytes: int
-    uplinks: tuple[Uplink, ...]
+    networks: tuple[Network, ...]
     volumes: tuple[str, ...]
     """This and the next as hosts call them."""
     pool: str | None
@@ -290,8 +289,8 @@ class CapacityService:
         check_name(question.tenant, what="tenant")
         disk_bytes = question.host_disk_bytes + ties.disk_bytes
         tied = replace(question, host=ties.host, disk_bytes=disk_bytes, pool=ties.pool, volumes=ties.volumes)
-        bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count, uplinks=ties.uplinks)
-        return with_site_rules(tx, self.index, bare)
+        bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count)
+        return with_site_rules(tx, self.index, with_networks(bare, ties.networks))
 
 
 def _amounts(vm: Question, offering: Offering) -> Amounts:
@@ -314,11 +313,11 @@ def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties
     """``host``: what the question names."""
     check_networks(question.networks)
     check_names(question.volumes)
-    uplinks = (network_for(tx, question.tenant, name).uplink for name in question.networks)
+    networks = tuple(network_for(tx, question.tenant, name) for name in question.networks)
     volumes = volumes_for(tx, question.tenant, question.volumes, host)
     where, disk_bytes = place_with(volumes, host, 0)
     on_hosts, pool = tuple(volume.on_hosts for volume in volumes), pool_on_hosts(tx, question.pool)
-    return _Ties(where, disk_bytes, tuple(uplink for uplink in uplinks if uplink is not None), on_hosts, pool)
+    return _Ties(where, disk_bytes, networks, on_hosts, pool)
 
 
 def _most(number: int, question: Question) -> int:

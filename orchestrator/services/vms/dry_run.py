@@ -39,7 +39,7 @@ def actions_of(
 ) -> tuple[HostAction, ...]:
     """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
     actions: list[HostAction] = [
-        *(network.ensure() for network in networks),
+        *(action for network in networks for action in network.ensure()),
         create_volume_action(vm, tx.images.get(vm.spec.image)),
         *giving(vm, volumes),
         WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),

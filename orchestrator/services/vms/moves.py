@@ -38,7 +38,7 @@ from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.services.vms.driver_answers import ASK_S, AskedDrivers
-from orchestrator.services.vms.placement_request import uplinks_of, with_site_rules
+from orchestrator.services.vms.placement_request import on_networks, with_site_rules
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -149,9 +149,7 @@ def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm, drivers: DriverAnswers
     """Ask inside :meth:`FleetIndex.current`. :raises NotFound: ``profile.unknown``"""
     offering = _offering_of(fleet, vm)
     anywhere = replace(vm.spec, host=None, gpu=None, disk_bytes=vm.spec.host_disk_bytes)
-    bare = Wanted(
-        vm_id=vm.id, vm=anywhere, offering=offering, made=vm, moves=True, uplinks=uplinks_of(tx, vm.spec.networks)
-    )
+    bare = on_networks(tx, Wanted(vm_id=vm.id, vm=anywhere, offering=offering, made=vm, moves=True), vm.spec.networks)
     source = fleet.host(vm.host)
     return Moving(
         traveller=_traveller(fleet, vm, offering),

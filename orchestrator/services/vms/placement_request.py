@@ -4,16 +4,17 @@ that fits nowhere."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from orchestrator.core.advice.outlook import own_reason
 from orchestrator.core.errors import Reason
-from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.offerings.offering import Offering, check_whole_pages
 from orchestrator.core.placement.rules.disk import gib_of
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Request
 from orchestrator.core.units import GIB
+from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import VmShape
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.store.transaction import Transaction
@@ -36,10 +37,16 @@ def _kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) ->
     return tuple(other for other in tx.vm_pages.ids(tenant, offering.name) if other != vm_id)
 
 
-def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]:
-    """Of the networks that are called so on hosts; those that are not there yet are made on any."""
-    found = (tx.networks.find(name) for name in networks)
-    return tuple(network.uplink for network in found if network is not None and network.uplink is not None)
+def on_networks(tx: Transaction, wanted: Wanted, names: tuple[str, ...]) -> Wanted:
+    """With what the networks that are called so on hosts need there; those that are not there yet are made on any."""
+    return with_networks(wanted, filter(None, map(tx.networks.find, names)))
+
+
+def with_networks(wanted: Wanted, networks: Iterable[Network]) -> Wanted:
+    """The same of these."""
+    known = tuple(networks)
+    uplinks = tuple(network.uplink for network in known if network.uplink is not None)
+    return replace(wanted, uplinks=uplinks, overlay=any(network.overlay is not None for network in known))
 
 
 def in_coarse_steps(wanted: Wanted) -> Wanted:

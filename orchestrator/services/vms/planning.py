@@ -40,7 +40,7 @@ from orchestrator.services.vms.deallocating import preemptible_now
 from orchestrator.services.vms.placement_request import (
     first_reason,
     in_coarse_steps,
-    uplinks_of,
+    on_networks,
     with_site_rules,
 )
 from orchestrator.services.vms.vm_volumes import place_with
@@ -214,8 +214,8 @@ class Planner:
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, offering: Offering, stored: Vm | None
     ) -> Wanted:
         """What placement has to find. ``stored``: the VM is there already, and so is its disk."""
-        uplinks = uplinks_of(tx, spec.networks)
-        return with_site_rules(tx, fleet, Wanted(vm_id=vm_id, vm=spec, offering=offering, made=stored, uplinks=uplinks))
+        bare = Wanted(vm_id=vm_id, vm=spec, offering=offering, made=stored)
+        return with_site_rules(tx, fleet, on_networks(tx, bare, spec.networks))
 
     def request(self, wanted: Wanted) -> Request:
         """What placement is asked."""

@@ -42,6 +42,7 @@ from orchestrator.services.vms.deallocating import begin_deallocation
 from orchestrator.services.vms.dry_run import actions_of, xml_of
 from orchestrator.services.vms.listing import VmListing
 from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
+from orchestrator.services.vms.ports import check_addresses, with_ports
 from orchestrator.services.vms.requirements import checked, sized_as, spec_of
 from orchestrator.services.vms.vm_volumes import volumes_for
 from orchestrator.store.records import ClaimLost
@@ -114,6 +115,7 @@ class VmService(VmListing):
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
         kind = "create_vm" if request.start else "create_stopped_vm"
         started = self._begin_preempting(tx, plan) if plan.victims else self._begin(tx, kind, plan.vm, plan)
+        tx.networks.take(plan.vm)
         if plan.run is None:
             return started
         plan.run.begin(tx, plan.vm, str(started.operation))
@@ -138,7 +140,7 @@ class VmService(VmListing):
         roles = wanted_roles(request, offering)
         plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
-        plan = replace(plan, vm=replace(plan.vm, lease_end=end))
+        plan = replace(plan, vm=with_ports(tx, replace(plan.vm, lease_end=end), request.addresses))
         within_quota(tx, plan.vm)
         plan = replace(plan, run=planned_run(tx, plan.vm, roles, clock=self.planner.clock, ids=self.planner.ids))
         if reserve:
@@ -381,7 +383,7 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
     pool = vm.spec.pool if vm.spec.pool and short_of_pool(vm.spec.pool) == request.pool else request.pool
     wanted: VmSpec = replace(spec_of(request, kept, networks, volumes, pool), start=vm.spec.start, label=vm.spec.label)
-    if vm.spec != wanted or user_data != request.user_data:
+    if vm.spec != wanted or user_data != request.user_data or not check_addresses(vm, request.addresses):
         raise already_there(vm, wanted)
     check_labelled(vm, request.labels, protected=request.protected)
     if vm.state == "deleting":

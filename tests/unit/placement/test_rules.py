@@ -25,6 +25,7 @@ EVERYTHING = Wanted(
         firmware="uefi", hosts=(("rack", "1"),), scheduler=Scheduler(policy="fixed_share"),
     ),
     uplinks=(Uplink(bridge="br0"),),
+    overlay=True,
     isolation="host",
     apart_from_vms=("other",),
     off_hosts=frozenset({"left"}),

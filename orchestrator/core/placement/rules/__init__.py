@@ -19,6 +19,7 @@ from orchestrator.core.placement.rules import (
     named,
     nics,
     nodes,
+    overlay,
     pools,
     scheduler,
     tenants,
@@ -26,7 +27,7 @@ from orchestrator.core.placement.rules import (
 from orchestrator.core.placement.rules.rule import Fact, Need
 from orchestrator.core.placement.rules.wanted import Wanted
 
-_RULES: Final = (named, bridges, pools, labels, features, affinity, disk, tenants, scheduler, nodes, nics)
+_RULES: Final = (named, bridges, overlay, pools, labels, features, affinity, disk, tenants, scheduler, nodes, nics)
 """The most telling first."""
 _KINDS: Final = tuple(
     kind for rule in _RULES for kind in vars(rule).values()

@@ -31,6 +31,8 @@ class Wanted:
     """It has what the offering gives so many times."""
     uplinks: tuple[Uplink, ...] = ()
     """By which its networks leave its host."""
+    overlay: bool = False
+    """Whether one of its networks is of kind ovn."""
     isolation: Isolation | None = None
     """From other tenants; None: nobody is kept apart."""
     apart_from_vms: tuple[str, ...] = ()

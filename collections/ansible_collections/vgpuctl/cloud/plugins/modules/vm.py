@@ -93,6 +93,9 @@ options:
     description: At most what the tenant's policy allows.
     type: str
     choices: [low, normal, high]
+  addresses:
+    description: IPv4 address of its card on a network of kind ovn, by the network's name; on others it gets a free one.
+    type: dict
   user_data:
     description: For cloud-init; kept secret.
     type: str
@@ -219,6 +222,7 @@ FORM = {
     "gpu": {"type": "str"},
     "boot_policy": {"type": "str", "choices": ["local", "ask-controller"]},
     "priority": {"type": "str", "choices": ["low", "normal", "high"]},
+    "addresses": {"type": "dict"},
     "user_data": {"type": "str", "no_log": True},
     "provision": {"type": "list", "elements": "str"},
     "no_provision": {"type": "bool"},

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Implements ports/overlay.Northbound: OVN's northbound database, read and written by its own protocol."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.adapters.ovn.ovsdb import OvsdbClient, plain_row, unreachable
+from orchestrator.core.errors import Retryable
+from orchestrator.core.northbound.rows import OUR_SITE, Existing, Operation, OvnRow
+
+_NAME: Final = "OVN_Northbound"
+_CONNECT_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class _Session:
+    client: OvsdbClient
+
+    def read(self, rows: Iterable[OvnRow]) -> Existing:
+        """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
+        keys = [(row.table, str(row.uuid)) for row in rows]
+        selects = [{"op": "select", "table": table, "where": [["_uuid", "==", ["uuid", uuid]]]} for table, uuid in keys]
+        return self._existing(selects)
+
+    def read_all(self, site: str, tables: Sequence[str]) -> Existing:
+        """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
+        ours = ["external_ids", "includes", ["map", [[OUR_SITE, site]]]]
+        return self._existing([{"op": "select", "table": table, "where": [ours]} for table in tables])
+
+    def change(self, operations: Sequence[Operation]) -> None:
+        """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
+        if operations:
+            self.client.transact(_NAME, *operations)
+
+    def _existing(self, selects: Sequence[Operation]) -> Existing:
+        existing: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for select, answer in zip(selects, self.client.transact(_NAME, *selects) if selects else (), strict=True):
+            for row in map(plain_row, answer["rows"]):
+                existing[select["table"], row["_uuid"]] = row
+        return existing
+
+
+@dataclass(frozen=True, kw_only=True)
+class OvnNorthbound:
+    """``endpoints``, ``trust``: as :class:`orchestrator.adapters.ovn.databases.OvnDatabases` has them."""
+
+    endpoints: Sequence[str]
+    trust: Callable[[], ssl.SSLContext | None]
+
+    @contextmanager
+    def open(self) -> Iterator[_Session]:
+        """See :class:`orchestrator.ports.overlay.Northbound`. Of several servers the one that leads: others may be
+        behind."""
+        trust, error = self.trust(), unreachable("none of its servers leads the others")
+        for endpoint in self.endpoints:
+            try:
+                client = OvsdbClient(endpoint, trust, _CONNECT_S)
+            except Retryable as failed:
+                error = failed
+                continue
+            with client:
+                try:
+                    leads = _leads(client)
+                except Retryable as failed:
+                    error, leads = failed, False
+                if leads:
+                    yield _Session(client)
+                    return
+        raise error
+
+
+def _leads(client: OvsdbClient) -> bool:
+    """Whether it leads. :raises Retryable: ``ovn.unreachable``"""
+    (rows,) = client.select("_Server", ("Database", ("name", "connected", "leader")))
+    row = next((row for row in rows if row["name"] == _NAME), None)
+    return row is not None and row["connected"] is True and row["leader"] is True

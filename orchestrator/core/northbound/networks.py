@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows a network of kind ovn and the cards of its VMs are in OVN's northbound: ovn-nb(5). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.northbound.rows import MemberOf, OvnRow, Value, row_uuid
+from orchestrator.core.overlay import OvnNetwork, port_id, router_of
+from orchestrator.core.vms.network import Network, dns_domain
+from orchestrator.core.vms.vm import Vm
+
+SWITCH, PORT = "Logical_Switch", "Logical_Switch_Port"
+_ROUTER, _ROUTER_PORT, _DHCP, _DNS, _RULE = "Logical_Router", "Logical_Router_Port", "DHCP_Options", "DNS", "ACL"
+TABLES = (SWITCH, PORT, _ROUTER, _ROUTER_PORT, _DHCP, _DNS, _RULE)
+"""Where rows of networks are."""
+_LEASE_S = 43200
+MAX_PRIORITY = 32767
+"""Of a rule that comes before all others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """Of a VM, on a network of kind ovn."""
+
+    vm: str
+    """Its id."""
+    name: str
+    """What its tenant calls it."""
+    number: int
+    """Which of its cards, from 0."""
+    address: str
+    hosts: tuple[str, ...]
+    """Who may carry it: the VM's host, and first of all; while it moves also where it goes."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.vm}/{self.number}"
+
+
+def cards_of(vm: Vm, hosts: tuple[str, ...]) -> tuple[tuple[str, Card], ...]:
+    """(name of the network on hosts, card) of each that is on such a network."""
+    numbers = {name: number for number, name in enumerate(vm.spec.networks)}
+    return tuple(
+        (port.network, Card(vm=vm.id, name=vm.spec.name, number=numbers[port.network], address=port.address,
+                            hosts=hosts))
+        for port in vm.ports
+    )  # fmt: skip
+
+
+def network_rows(network: Network, overlay: OvnNetwork) -> tuple[OvnRow, ...]:
+    """A switch, whose router leads from one subnet to the next; what DHCP answers, for each subnet; and that no guest
+    answers as a DHCP server."""
+    key, name = overlay.id, network.name
+    mac = _router_mac(key)
+    addresses = tuple(f"{router_of(subnet)}/{IPv4Network(subnet).prefixlen}" for subnet in overlay.subnets)
+    router_port = str(row_uuid(_ROUTER_PORT, key))
+    to_router: Mapping[str, Value] = {
+        "name": str(row_uuid(PORT, key)), "type": "router", "addresses": ("router",),
+        "options": {"router-port": router_port},
+    }  # fmt: skip
+    rule: Mapping[str, Value] = {
+        "priority": MAX_PRIORITY, "direction": "from-lport", "match": "udp.src == 67", "action": "drop"
+    }  # fmt: skip
+    return (
+        OvnRow(table=SWITCH, key=key, columns={"name": name}),
+        OvnRow(table=_ROUTER, key=key, columns={"name": name}),
+        OvnRow(
+            table=_ROUTER_PORT, key=key, columns={"name": router_port, "mac": mac, "networks": addresses},
+            of=(MemberOf(table=_ROUTER, key=key, column="ports"),),
+        ),
+        OvnRow(table=PORT, key=key, columns=to_router, of=(MemberOf(table=SWITCH, key=key, column="ports"),)),
+        OvnRow(table=_RULE, key=key, columns=rule, of=(MemberOf(table=SWITCH, key=key, column="acls"),)),
+        *(_dhcp(network, overlay, subnet, mac) for subnet in overlay.subnets),
+    )  # fmt: skip
+
+
+def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow, ...]:
+    """Its port, which takes nothing from the guest but its own addresses, and its names."""
+    mac = mac_address(card.vm, card.number)
+    subnet = next(subnet for subnet in overlay.subnets if IPv4Address(card.address) in IPv4Network(subnet))
+    columns: Mapping[str, Value] = {
+        "name": port_id(card.vm, card.number), "type": "", "addresses": (f"{mac} {card.address}",),
+        "port_security": (f"{mac} {card.address}",), "options": {"requested-chassis": ",".join(card.hosts)},
+        "dhcpv4_options": row_uuid(_DHCP, _dhcp_key(overlay, subnet)),
+    }  # fmt: skip
+    return (
+        OvnRow(table=PORT, key=card.key, columns=columns, of=(MemberOf(table=SWITCH, key=overlay.id, column="ports"),)),
+        OvnRow(table=_DNS, key=card.key, columns={"records": _records(network, card)},
+            of=(MemberOf(table=SWITCH, key=overlay.id, column="dns_records"),)),
+    )  # fmt: skip
+
+
+def rows_of(networks: Iterable[tuple[Network, OvnNetwork, Iterable[Card]]]) -> Iterator[OvnRow]:
+    """All of these; rows come after those that they are in."""
+    for network, overlay, cards in networks:
+        yield from network_rows(network, overlay)
+        for card in cards:
+            yield from card_rows(network, overlay, card)
+
+
+def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRow:
+    router = router_of(subnet)
+    options = {
+        "server_id": router, "server_mac": mac, "lease_time": str(_LEASE_S), "mtu": str(overlay.mtu),
+        "dns_server": f"{{{', '.join(overlay.dns or (router,))}}}",
+    }  # fmt: skip
+    others = [f"{other},{router}" for other in overlay.subnets if other != subnet]
+    if others:
+        options["classless_static_route"] = f"{{{', '.join(others)}}}"
+    domain = dns_domain(network.name)
+    if domain is not None:
+        options["domain_name"] = f'"{domain}"'
+    return OvnRow(table=_DHCP, key=_dhcp_key(overlay, subnet), columns={"cidr": subnet, "options": options})
+
+
+def _dhcp_key(overlay: OvnNetwork, subnet: str) -> str:
+    return f"{overlay.id}/{subnet}"
+
+
+def _records(network: Network, card: Card) -> dict[str, str]:
+    """Of a tenant's network; VMs on one of the site are strangers to each other."""
+    domain = dns_domain(network.name)
+    if domain is None:
+        return {}
+    whole = f"{card.name}.{domain}"
+    return {card.name: card.address, whole: card.address, IPv4Address(card.address).reverse_pointer: whole}
+
+
+def _router_mac(key: str) -> str:
+    """Locally administered."""
+    digest = hashlib.sha256(f"router {key}".encode()).hexdigest()
+    return ":".join(("02", *(digest[place : place + 2] for place in range(0, 10, 2))))

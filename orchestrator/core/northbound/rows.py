@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of OVN's northbound database, and what makes those that it has into those that it should have. Pure.
+
+A row's UUID follows from what it is for: a transaction says it at the insert (ovsdb-server(7), 5.2.1), so rows refer
+to each other, and are read again, without asking what they are called. Each has our id and the site's in its
+``external_ids``: all others are foreign, and no operation here touches one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+from orchestrator.core.ovn import OUR_ID
+
+OUR_SITE: Final = "vgpuctl-site"
+"""Of ``external_ids``: whose row it is. Sites may share an OVN, and none takes another's row for one left over."""
+ROOTS: Final = frozenset({"Logical_Switch", "Logical_Router", "DHCP_Options", "DNS", "Port_Group", "Address_Set"})
+"""Tables whose rows are there until they are deleted (ovn-nb.ovsschema); rows of others, as long as one refers to
+them."""
+_NAMESPACE: Final = UUID("6d0f9c52-3f0b-5c3f-9d55-5d3b9a5f7c11")
+Value = str | int | bool | UUID | tuple[str, ...] | Mapping[str, str]
+"""A UUID is a reference, a tuple a set."""
+Existing = Mapping[tuple[str, str], Mapping[str, Any]]
+"""(table, UUID) → columns as they are read: sets as lists, or the value itself of a set of one."""
+Operation = dict[str, Any]
+"""One of a transaction, as OVSDB writes it (RFC 7047, 5.2)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberOf:
+    """Of a set of rows that another row has: ports of a switch."""
+
+    table: str
+    key: str
+    column: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OvnRow:
+    """One that should be."""
+
+    table: str
+    key: str
+    """What it is for, by ids that are never given again; unique in its table."""
+    columns: Mapping[str, Value]
+    """Those that are ours to say; ``external_ids`` comes by itself."""
+    of: tuple[MemberOf, ...] = ()
+    """Sets of other rows that it is in."""
+
+    @property
+    def uuid(self) -> UUID:
+        return row_uuid(self.table, self.key)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowChange:
+    """What is to be done about one row."""
+
+    words: str
+    """What differs, for people."""
+    operations: tuple[Operation, ...]
+
+
+def row_uuid(table: str, key: str) -> UUID:
+    """Of the row with that key."""
+    return uuid5(_NAMESPACE, f"{table} {key}")
+
+
+def difference(wanted: Iterable[OvnRow], existing: Existing, site: str) -> tuple[RowChange, ...]:
+    """For these rows, whatever else exists. Rows come after those that they are in."""
+    return tuple(change for row in wanted for change in _of_row(row, existing, site))
+
+
+def operations_of(changes: Iterable[RowChange]) -> tuple[Operation, ...]:
+    """Of one transaction, in order."""
+    return tuple(operation for change in changes for operation in change.operations)
+
+
+def left_over(wanted: Iterable[OvnRow], existing: Existing, site: str) -> tuple[RowChange, ...]:
+    """Of the site's rows, all of which exist there, those that are wanted no more."""
+    kept = {(row.table, str(row.uuid)) for row in wanted}
+    gone = {key: columns for key, columns in existing.items() if key not in kept and _is_ours(columns, site)}
+    changes = []
+    for (table, uuid), columns in gone.items():
+        words = f"{_title(table, columns['external_ids'][OUR_ID])}: wanted no more"
+        if table in ROOTS:
+            changes.append(RowChange(words=words, operations=(_delete(table, uuid),)))
+            continue
+        holders = [(key, name) for key, row in existing.items() if key not in gone for name in _sets_with(row, uuid)]
+        taken_out = tuple(_mutate(*key, name, "delete", uuid) for key, name in holders)
+        changes.append(RowChange(words=words, operations=taken_out))  # of a row that goes too: none
+    return tuple(change for change in changes if change.operations)
+
+
+def removal(rows: Iterable[OvnRow]) -> tuple[Operation, ...]:
+    """Takes them away, whether they are there or not."""
+    operations = []
+    for row in rows:
+        operations += [_mutate_member(row, member, "delete") for member in row.of]
+        operations += [_delete(row.table, str(row.uuid))] if row.table in ROOTS else []
+    return tuple(operations)
+
+
+def _of_row(row: OvnRow, existing: Existing, site: str) -> Iterator[RowChange]:
+    columns = existing.get((row.table, str(row.uuid)))
+    title = _title(row.table, row.key)
+    if columns is None:
+        inserted = {**row.columns, "external_ids": {OUR_ID: row.key, OUR_SITE: site}}
+        insert = {"op": "insert", "table": row.table, "uuid": str(row.uuid),
+                  "row": {name: _written(value) for name, value in inserted.items()}}  # fmt: skip
+        joined = tuple(_mutate_member(row, member, "insert") for member in row.of)
+        yield RowChange(words=f"{title}: missing", operations=(insert, *joined))
+        return
+    differing = {name: value for name, value in row.columns.items() if _plain(columns.get(name)) != _plain(value)}
+    if differing:
+        written = {name: _written(value) for name, value in differing.items()}
+        update = {"op": "update", "table": row.table, "where": _where(str(row.uuid)), "row": written}
+        yield RowChange(words=f"{title}: {', '.join(sorted(differing))} differ", operations=(update,))
+    for member in row.of:
+        holder = existing.get((member.table, str(row_uuid(member.table, member.key))))
+        if holder is None or str(row.uuid) not in _plain(holder.get(member.column)):  # None: it has just come
+            words = f"{title}: not among the {member.column} of its {member.table}"
+            yield RowChange(words=words, operations=(_mutate_member(row, member, "insert"),))
+
+
+def _is_ours(columns: Mapping[str, Any], site: str) -> bool:
+    ids = columns.get("external_ids")
+    return isinstance(ids, Mapping) and OUR_ID in ids and ids.get(OUR_SITE) == site
+
+
+def _sets_with(columns: Mapping[str, Any], uuid: str) -> list[str]:
+    return [name for name, value in columns.items() if name in _SETS and uuid in _plain(value)]
+
+
+_SETS: Final = frozenset({"ports", "acls", "dns_records", "nat", "static_routes"})
+"""Columns that rows are kept in by other rows."""
+
+
+def _plain(value: Any) -> Any:
+    """The same for the same, read or wanted."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    several = value if isinstance(value, (tuple, list)) else () if value is None else (value,)
+    return frozenset(map(str, several))
+
+
+def _written(value: Value) -> Any:
+    """As OVSDB writes it."""
+    if isinstance(value, UUID):
+        return ["uuid", str(value)]
+    if isinstance(value, tuple):
+        return ["set", list(value)]
+    return ["map", [list(pair) for pair in value.items()]] if isinstance(value, Mapping) else value
+
+
+def _where(uuid: str) -> list[Any]:
+    return [["_uuid", "==", ["uuid", uuid]]]
+
+
+def _delete(table: str, uuid: str) -> Operation:
+    return {"op": "delete", "table": table, "where": _where(uuid)}
+
+
+def _mutate_member(row: OvnRow, member: MemberOf, mutator: str) -> Operation:
+    return _mutate(member.table, str(row_uuid(member.table, member.key)), member.column, mutator, str(row.uuid))
+
+
+def _mutate(table: str, holder: str, column: str, mutator: str, uuid: str) -> Operation:
+    mutation = [column, mutator, ["set", [["uuid", uuid]]]]
+    return {"op": "mutate", "table": table, "where": _where(holder), "mutations": [mutation]}
+
+
+def _title(table: str, key: str) -> str:
+    return f"{table} {key}"

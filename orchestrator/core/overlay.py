@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks over all hosts, as OVN carries them, and the ports of VMs there. Ships with the agent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+from uuid import UUID, uuid5
+
+from orchestrator.core.errors import Conflict, InvalidInput
+
+INTEGRATION_BRIDGE: Final = "br-int"
+"""Of Open vSwitch, on every host of OVN (ovn-controller(8)): VMs' cards are plugged in there."""
+GENEVE_BYTES: Final = 58
+"""What a frame is longer by on the way between hosts: Ethernet, IPv4, UDP, Geneve with OVN's option (RFC 8926)."""
+DEFAULT_MTU: Final = 1500 - GENEVE_BYTES
+MAX_MTU: Final = 8942
+MIN_MTU: Final = 1280
+MAX_SUBNETS: Final = 8
+MAX_DNS_SERVERS: Final = 3
+_PORTS: Final = UUID("0b4f3d0e-54f3-5a0e-8a55-2f6d7c0e9b21")
+_NEVER: Final = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+"""This host, itself, link-local, and what is no machine's address: RFC 6890."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OvnNetwork:
+    """What a network has that OVN carries. Its subnets are its alone: another network may have the same."""
+
+    id: str
+    """UUID; never given again, so what is left of a network is none of another of its name."""
+    subnets: tuple[str, ...]
+    """IPv4, in CIDR form. The first address of each is the network's own router."""
+    mtu: int = DEFAULT_MTU
+    """In bytes, as guests are told."""
+    dns: tuple[str, ...] = ()
+    """Servers that guests ask; what the network knows itself is answered on the way there. Empty: the router's
+    address, which knows nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewOvnNetwork:
+    """As somebody asks for it, unchecked."""
+
+    subnets: tuple[str, ...]
+    mtu: int = DEFAULT_MTU
+    dns: tuple[str, ...] = ()
+
+    def checked(self, new_id: str) -> OvnNetwork:
+        """:raises InvalidInput: ``network.subnet_invalid``, ``network.mtu_invalid``, ``network.dns_invalid``
+        :raises Conflict: ``network.subnet_overlaps``"""
+        if not MIN_MTU <= self.mtu <= MAX_MTU:
+            hint = f"{MIN_MTU} to {MAX_MTU}; the host's network cards pass {GENEVE_BYTES} bytes more"
+            raise InvalidInput("network.mtu_invalid", f"an MTU of {str(self.mtu)[:20]} cannot be", hint=hint)
+        return OvnNetwork(id=new_id, subnets=parse_subnets(self.subnets), mtu=self.mtu, dns=parse_dns(self.dns))
+
+    def is_like(self, other: OvnNetwork | None) -> bool:
+        """:raises InvalidInput, Conflict: as :meth:`checked` does"""
+        return other is not None and self.checked(other.id) == other
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """A VM's card on such a network: its as long as the VM is, wherever that runs."""
+
+    network: str
+    """Its name on hosts."""
+    address: str
+    """IPv4."""
+
+
+def port_id(vm_id: str, card: int) -> str:
+    """What OVN and the host's Open vSwitch know the card by (``iface-id``)."""
+    return str(uuid5(_PORTS, f"{vm_id} {card}"))
+
+
+def router_of(subnet: str) -> str:
+    return str(IPv4Network(subnet)[1])
+
+
+def parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """In canonical form. Any range will do that machines may have; none overlaps another of these.
+
+    :raises InvalidInput: ``network.subnet_invalid``; :raises Conflict: ``network.subnet_overlaps``"""
+    if not 1 <= len(texts) <= MAX_SUBNETS:
+        hint = f"--subnet 10.0.0.0/24, at most {MAX_SUBNETS} times"
+        raise InvalidInput("network.subnet_invalid", "a network of kind ovn says its subnets", hint=hint)
+    subnets = list[IPv4Network]()
+    for text in texts:
+        subnet = _subnet(text)
+        if any(subnet.overlaps(other) for other in subnets):
+            raise Conflict("network.subnet_overlaps", f"{subnet} overlaps another one of these", hint="leave one out")
+        subnets.append(subnet)
+    return tuple(map(str, subnets))
+
+
+def _subnet(text: str) -> IPv4Network:
+    try:
+        subnet = IPv4Network(text)
+    except ValueError:
+        subnet = None
+    if subnet is None or text not in {str(subnet), subnet.with_netmask}:
+        raise InvalidInput(
+            "network.subnet_invalid", f"{ascii(text)[:60]} is not an IPv4 network", hint="write it as 10.88.1.0/24"
+        )
+    if not 16 <= subnet.prefixlen <= 29 or any(subnet.overlaps(other) for other in _NEVER):
+        raise InvalidInput(
+            "network.subnet_invalid", f"{subnet} cannot be a network for VMs",
+            hint="take 16 to 29 bits of addresses that machines may have, as 10.0.0.0/24",
+        )  # fmt: skip
+    return subnet
+
+
+def parse_dns(servers: tuple[str, ...]) -> tuple[str, ...]:
+    """In canonical form. :raises InvalidInput: ``network.dns_invalid``"""
+    if len(servers) > MAX_DNS_SERVERS or not all(map(_is_machine, servers)):
+        hint = f"IPv4 addresses of at most {MAX_DNS_SERVERS} servers"
+        raise InvalidInput("network.dns_invalid", f"{ascii(', '.join(servers))[:60]} cannot be asked", hint=hint)
+    return servers
+
+
+def _is_machine(address: str) -> bool:
+    try:
+        return str(IPv4Address(address)) == address and not any(IPv4Address(address) in net for net in _NEVER)
+    except ValueError:
+        return False
+
+
+def check_address(address: str, subnets: tuple[str, ...]) -> str:
+    """That a VM may have it. :raises InvalidInput: ``network.address_invalid``"""
+    try:
+        wanted = IPv4Address(address)
+    except ValueError:
+        wanted = None
+    inside = [net for net in map(IPv4Network, subnets) if wanted is not None and wanted in net]
+    if wanted is None or not inside or wanted in {inside[0][0], inside[0][1], inside[0][-1]}:
+        hint = f"one out of {', '.join(subnets)}; the first is the router's"
+        raise InvalidInput("network.address_invalid", f"{ascii(address)[:40]} can be no VM's there", hint=hint)
+    return str(wanted)
+
+
+def candidates(subnets: tuple[str, ...], vm_id: str, card: int) -> Iterator[str]:
+    """Each address that a VM may have, from where its id falls: two that are made at once hardly meet."""
+    networks = [IPv4Network(subnet) for subnet in subnets]
+    sizes = [network.num_addresses - 3 for network in networks]
+    total, offset = sum(sizes), int(hashlib.sha256(f"{vm_id} {card}".encode()).hexdigest(), 16)
+    for number in range(total):
+        index = (offset + number) % total
+        for network, size in zip(networks, sizes, strict=True):
+            if index < size:
+                yield str(network[index + 2])
+                break
+            index -= size

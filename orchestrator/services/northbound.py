@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps OVN's northbound as the database says: what somebody changed, or what was lost, is written again row by row, so
+that nothing is made anew that carries traffic. Rows without our id, and other sites', are nobody's here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
+from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, operations_of
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.overlay import Northbound, NorthboundSession
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
+
+ACTOR: Final = "northbound"
+EVERY_S: Final = 60.0
+_AT_ONCE: Final = 1000
+"""Rows that one transaction of OVN's database changes: a tenth of a second of its time."""
+_SHOWN: Final = 5
+_SETTLED: Final = frozenset({"running", "stopped", "lost"})
+"""States of VMs whose ports no operation is writing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NorthboundKeeper:
+    """``leads``: whether this controller does it, of several."""
+
+    store: Store
+    northbound: Northbound
+    clock: Clock
+    leads: Callable[[], bool]
+    _ended: list[float] = field(default_factory=lambda: [0.0])
+
+    def round(self) -> None:
+        """At most so often. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+        if self.leads() and self.clock.monotonic() - self._ended[0] >= EVERY_S:
+            self.repair()
+            self._ended[0] = self.clock.monotonic()
+
+    def repair(self) -> tuple[RowChange, ...]:
+        """What differed. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+        with self.northbound.open() as session:
+            changes = compare(self.store, session)
+            left = iter(changes)
+            while some := tuple(islice(left, _AT_ONCE)):
+                session.change(operations_of(some))
+        if changes:
+            with self.store.begin() as tx:
+                tx.audit.append(
+                    at=self.clock.now(), actor=ACTOR, action="repair_northbound", subject=f"{len(changes)} rows",
+                    outcome=shown(changes),
+                )  # fmt: skip
+        return changes
+
+
+def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
+    """The whole of it. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+    existing = session.read_all(store.site, TABLES)
+    with store.read() as tx:  # after it: of what an operation has written meanwhile the VM is known by now
+        settled, moving = _rows(tx)
+    return (
+        *difference(settled, existing, store.site),
+        *left_over((*settled, *moving), existing, store.site),
+    )
+
+
+def shown(changes: tuple[RowChange, ...]) -> str:
+    """The first few, for people."""
+    more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+    return "; ".join(change.words for change in changes[:_SHOWN]) + more
+
+
+def _rows(tx: Transaction) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
+    """Of all networks of kind ovn and the VMs there; and of those VMs that an operation is at."""
+    overlays = {known.name: (known, known.overlay) for known in tx.networks.list() if known.overlay is not None}
+    settled, busy = (defaultdict[str, list[Card]](list) for _ in range(2))
+    for vm in tx.vms.list() if overlays else ():
+        for name, card in cards_of(vm, (vm.host,)):
+            (settled if vm.state in _SETTLED else busy)[name].append(card)
+    first, second = (
+        tuple(rows_of((*known, cards[name]) for name, known in overlays.items())) for cards in (settled, busy)
+    )
+    return first, second

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which addresses a new VM has on networks of kind ovn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.overlay import OvnNetwork, Port, candidates, check_address
+from orchestrator.core.vms.network import Network, short_name
+from orchestrator.core.vms.vm import Vm
+from orchestrator.store.transaction import Transaction
+
+_TRIED: Final = 64
+"""Addresses that are asked about at once."""
+
+
+def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
+    """The VM with a free address for each card there. ``wanted``: those that were chosen, by what its tenant calls the
+    network. Nothing is taken yet (store/networks.py).
+
+    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
+    :raises NoCapacity: ``network.full``"""
+    networks = [(card, network) for card, network in enumerate(map(tx.networks.find, vm.spec.networks))]
+    overlays = {network.short: (card, network, network.overlay) for card, network in networks
+                if network is not None and network.overlay is not None}  # fmt: skip
+    for name in wanted:
+        if name not in overlays:
+            hint = "a VM's address is chosen on networks of kind ovn: 'vgpuctl network list' has the kinds"
+            raise InvalidInput("network.address_invalid", f"the VM has no address of its own on {name[:63]}", hint=hint)
+    ports = [_port(tx, vm, *place, wanted.get(name)) for name, place in overlays.items()]
+    return replace(vm, ports=tuple(ports))
+
+
+def check_addresses(vm: Vm, wanted: Mapping[str, str]) -> bool:
+    """Whether a VM that is there has these."""
+    has = {short_name(port.network): port.address for port in vm.ports}
+    return all(has.get(name) == address for name, address in wanted.items())
+
+
+def _port(tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetwork, wanted: str | None) -> Port:
+    if wanted is not None:
+        address = check_address(wanted, overlay.subnets)
+        if tx.networks.taken(network.name, (address,)):
+            raise Conflict(
+                "network.address_taken", f"{address} is another VM's on {network.short}",
+                hint="choose another, or leave ip= out and get a free one",
+            )  # fmt: skip
+        return Port(network=network.name, address=address)
+    left = candidates(overlay.subnets, vm.id, card)
+    while some := tuple(islice(left, _TRIED)):
+        taken = tx.networks.taken(network.name, some)
+        free = next((address for address in some if address not in taken), None)
+        if free is not None:
+            return Port(network=network.name, address=free)
+    raise NoCapacity(
+        "network.full", f"every address of network {network.short} is a VM's",
+        hint="delete a VM there, or take another network",
+    )  # fmt: skip

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs on networks of kind ovn, from the request to rows in OVN's own northbound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.adapters.ovn.northbound import OvnNorthbound
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.overlay import NewOvnNetwork, port_id
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.overlay import NorthboundSession
+from orchestrator.services.messages import CreateVm, MoveVm
+from orchestrator.services.northbound import NorthboundKeeper, compare
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import FakeHosts
+from tests.fakes.fake_machine import FakeMachine, t4
+from tests.fakes.ovn_databases import RealOvn, real_ovn
+
+OVN_HOST = (Bridge(name="br-int", kind="openvswitch"),)
+SMALL = NewOvnNetwork(subnets=("10.0.0.0/29",))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealOvn]:
+    with real_ovn(tmp_path_factory.mktemp("ovn")) as made:
+        yield made
+
+
+@dataclass
+class MaybeAway:
+    """A northbound that may be away."""
+
+    ovn: RealOvn
+    away: bool = False
+
+    def open(self) -> AbstractContextManager[NorthboundSession]:
+        where = "unix:/nowhere" if self.away else self.ovn.socket("northbound")
+        return OvnNorthbound(endpoints=(where,), trust=lambda: None).open()
+
+
+@pytest.fixture
+def ovn(shared: RealOvn) -> RealOvn:
+    for table in ("logical_switch", "logical_router", "dhcp_options", "dns"):
+        shared.nbctl("--all", "destroy", table)
+    return shared
+
+
+@pytest.fixture
+def northbound(ovn: RealOvn) -> MaybeAway:
+    return MaybeAway(ovn)
+
+
+@pytest.fixture
+def plane(tmp_path: Path, northbound: MaybeAway) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path, northbound=northbound)
+    for host in (T4_HOST, L40S_HOST):
+        made.machine(host).bridges = OVN_HOST if host == T4_HOST else ()
+        made.add_host(host)
+    yield made
+    made.store.close()
+
+
+def _create(plane: ControlPlane, name: str = "train", **members: Any) -> Vm:
+    request = replace(create_vm(name), **{"network": "blue", **members})
+    plane.services.vms.create(request)
+    plane.engine.drain()
+    return plane.services.vms.get(request.tenant, name)
+
+
+def _ports(ovn: RealOvn) -> str:
+    return ovn.nbctl("--bare", "--columns=port_security", "find", "logical_switch_port", "type!=router")
+
+
+def _differ(plane: ControlPlane) -> int:
+    assert plane.world.northbound is not None
+    with plane.world.northbound.open() as session:
+        return len(compare(plane.store, session))
+
+
+def test_a_vm_has_its_port_as_long_as_it_is_there(plane: ControlPlane, ovn: RealOvn) -> None:
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    vm = _create(plane)
+    assert (vm.state, vm.host, [port.network for port in vm.ports]) == ("running", T4_HOST, ["default.blue"])
+    assert vm.ports[0].address in _ports(ovn)
+    assert "requested-chassis=t4" in ovn.nbctl("get", "logical_switch_port", port_id(vm.id, 0), "options")
+    assert _differ(plane) == 0
+    for act in (plane.services.vms.stop, plane.services.vms.start):
+        act("default", "train")
+        plane.engine.drain()
+        assert plane.services.vms.get("default", "train").ports == vm.ports
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert _ports(ovn) == ""
+    assert _differ(plane) == 0
+    plane.services.networks.delete("blue", "default")
+    assert _differ(plane) > 0  # what is left of the network goes with the next comparison
+    _keeper(plane).repair()
+    assert ovn.nbctl("list", "logical_switch") == ""
+
+
+def _keeper(plane: ControlPlane) -> NorthboundKeeper:
+    assert plane.world.northbound is not None
+    return NorthboundKeeper(
+        store=plane.store, northbound=plane.world.northbound, clock=plane.world.clock, leads=lambda: True
+    )
+
+
+def test_addresses_are_chosen_once_and_run_out(plane: ControlPlane) -> None:
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    chosen = _create(plane, addresses={"blue": "10.0.0.4"}, start=False)
+    assert chosen.ports[0].address == "10.0.0.4"
+    assert plane.services.vms.create(replace(_request(chosen), addresses={"blue": "10.0.0.4"})).existing
+    for code, kind, wanted in (
+        ("network.address_taken", Conflict, {"blue": "10.0.0.4"}),
+        ("network.address_invalid", InvalidInput, {"blue": "10.0.0.1"}),
+        ("network.address_invalid", InvalidInput, {"red": "10.0.0.5"}),
+    ):
+        with pytest.raises(kind) as refused:
+            _create(plane, "other", addresses=wanted, start=False)
+        assert refused.value.code == code
+    with pytest.raises(Conflict):
+        plane.services.vms.create(replace(_request(chosen), addresses={"blue": "10.0.0.5"}))
+    addresses = {_create(plane, f"vm-{number}", start=False).ports[0].address for number in range(4)}
+    assert addresses == {"10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.6"}
+    with pytest.raises(NoCapacity) as full:
+        _create(plane, "last", start=False)
+    assert full.value.code == "network.full"
+
+
+def _request(vm: Vm) -> CreateVm:
+    return replace(create_vm(vm.spec.name, start=False), network="blue")
+
+
+def test_two_tenants_may_have_the_same_range(plane: ControlPlane) -> None:
+    plane.services.tenancy.tenants.create("red")
+    for tenant in ("default", "red"):
+        made = plane.services.networks.add_overlay("blue", SMALL, tenant)
+        assert plane.services.networks.add_overlay("blue", SMALL, tenant) == made
+    with pytest.raises(Conflict) as refused:
+        plane.services.networks.add_overlay("blue", NewOvnNetwork(subnets=("10.1.0.0/24",)), "red")
+    assert refused.value.code == "network.exists"
+    assert _create(plane, addresses={"blue": "10.0.0.2"}, start=False).ports[0].address == "10.0.0.2"
+    assert _create(plane, tenant="red", addresses={"blue": "10.0.0.2"}, start=False, name="train") is not None
+    assert _differ(plane) == 0
+
+
+def test_a_host_without_ovn_is_no_candidate(plane: ControlPlane) -> None:
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    with pytest.raises(NoCapacity) as refused:
+        _create(plane, host=L40S_HOST, profile="NVIDIA L40S-4Q")
+    assert "host.no_ovn" in [reason.code for reason in refused.value.reasons or ()]
+
+
+def test_with_the_central_away_vms_go_on_and_new_ones_say_so(
+    plane: ControlPlane, ovn: RealOvn, northbound: MaybeAway
+) -> None:
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    running = _create(plane)
+    northbound.away = True
+    started = plane.services.vms.create(replace(create_vm("other"), network="blue"))
+    plane.engine.drain()
+    operation = plane.services.operations.get(str(started.operation))
+    assert (operation.state, (operation.error or {}).get("code")) == ("undone", "ovn.unreachable")
+    with plane.store.read() as tx:
+        assert tx.vms.find("default", "other") is None
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    northbound.away = False
+    assert running.ports[0].address in _ports(ovn)
+    _keeper(plane).repair()
+    assert _ports(ovn) == ""
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_vm_that_moves_keeps_its_port_and_its_address(tmp_path: Path, ovn: RealOvn, cold: bool) -> None:
+    hosts = FakeHosts({f"{name}.test": FakeMachine(machine_id=name, gpus=[t4()], bridges=OVN_HOST) for name in "ab"})
+    plane = control_plane(tmp_path, hosts=hosts, northbound=MaybeAway(ovn))
+    for name in "ab":
+        plane.add_host(name)
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    vm = _create(plane, start=cold)
+    plane.services.moving.move(MoveVm(name="train", tenant="default", cold=cold, force=cold))
+    plane.engine.drain()
+    moved = plane.services.vms.get("default", "train")
+    assert moved.host != vm.host
+    assert (moved.ports, moved.state) == (vm.ports, vm.state)
+    options = ovn.nbctl("get", "logical_switch_port", port_id(vm.id, 0), "options")
+    assert options.strip() == f"{{requested-chassis={moved.host}}}"
+    assert _differ(plane) == 0
+    plane.store.close()
+
+
+def test_a_site_without_ovn_says_so(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    with pytest.raises(VgpuctlError) as refused:
+        plane.services.networks.add_overlay("blue", SMALL, "default")
+    assert refused.value.code == "network.no_ovn"
+    plane.store.close()
