@@ -338,6 +338,20 @@ def test_nothing_else_is_done_to_it_meanwhile(plane: ControlPlane) -> None:
         assert refused.value.code == "vm.busy"
 
 
+def test_what_it_has_where_it_goes_is_counted_once(plane: ControlPlane) -> None:
+    """Made there it belongs to the VM, whose place is held under another id: it is nobody else's vGPU."""
+    operation, free = move(plane), list[int | None]()
+
+    def observe(_number: int, moment: str, effect: str) -> None:
+        if (moment, effect) == ("before", "move_vm"):
+            plane.observer.observe(OTHER)
+            free.extend(row.free for row in plane.services.capacity.gpu_map() if row.host == OTHER)
+
+    plane.hosts.strike = observe
+    assert run(plane, operation).state == "done"
+    assert free == [3]
+
+
 def test_what_may_not_move_while_it_runs_is_refused_with_the_limits_words(plane: ControlPlane) -> None:
     with plane.store.begin() as tx:
         tx.offerings.put(replace(MIGRATABLE, name="fixed", migratable=False))

@@ -232,7 +232,13 @@ def _faults(gpu: GpuSnapshot) -> tuple[GpuFault, ...]:
 
 def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:
     """(cut, what is there) of every vGPU and GPU instance on it that no VM of ours has; -1: its place is not known."""
-    devices = [observed.device for observed in observed_on(gpu) if observed.owner not in vms]
+    ours = {device.name for vm in vms.values() for device in vm.devices}
+    devices = [
+        observed.device
+        for observed in observed_on(gpu)
+        if observed.owner not in vms
+        and (observed.owner is None or observed.device.name not in ours)  # of a VM that moves: its place has another id
+    ]
     places = dict.fromkeys(place for place in (device.instance for device in devices) if place is not None)
     foreign: list[tuple[str | None, Occupied]] = [(MIG, _foreign_instance(geometry, gpu, place)) for place in places]
     return foreign + [_foreign_vgpu(geometry, gpu, device) for device in devices if device.instance is None]
