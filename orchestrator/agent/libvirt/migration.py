@@ -42,7 +42,8 @@ FLAGS: Final = (
 OWN_DISK: Final = {libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS: "vda"}
 """All that is copied of a VM whose data volumes are in pools."""
 _DOWNTIME_MS: Final = (300, 600, 1200, 2500, 5000, 10_000, 20_000, 40_000, 60_000)
-"""How long the guest may stand still at the end: more with every so many seconds that it does not come to that."""
+"""How long the guest may stand still at the end: QEMU's own limit, then more with every so many seconds that it does
+not come to that."""
 _PATIENCE_S: Final = 10.0
 
 
@@ -172,14 +173,14 @@ class _Migration:
         self._domain, self._target, self._parameters, self._flags = domain, target, parameters, flags
         self._error: Exception | None = None
         self._cancelled = False
-        self._waited_s = 0.0
+        self._copied_s = 0.0
+        """Since all of its memory was sent once: to start QEMU there and to copy disks takes what it takes."""
 
     def run(self, progress: Callable[[MoveProgress], bool]) -> None:
         thread = threading.Thread(target=self._migrate, name="migration", daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(_POLL_S)
-            self._waited_s += _POLL_S
             with suppress(libvirt.libvirtError):  # it has ended meanwhile
                 self._see_to_it(progress)
         if self._error is None:
@@ -199,9 +200,11 @@ class _Migration:
         if not self._cancelled and not progress(_progress(stats)):
             self._domain.abortJob()
             self._cancelled = True
-        if self._waited_s % _PATIENCE_S == 0:
-            step = min(int(self._waited_s / _PATIENCE_S), len(_DOWNTIME_MS) - 1)
-            self._domain.migrateSetMaxDowntime(_DOWNTIME_MS[step])
+        if int(stats.get(libvirt.VIR_DOMAIN_JOB_MEMORY_ITERATION, 0)) > 1:
+            self._copied_s += _POLL_S
+            if self._copied_s % _PATIENCE_S == 0:
+                step = min(int(self._copied_s / _PATIENCE_S), len(_DOWNTIME_MS) - 1)
+                self._domain.migrateSetMaxDowntime(_DOWNTIME_MS[step])
 
 
 def _progress(stats: dict[str, Any]) -> MoveProgress:
