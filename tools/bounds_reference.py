@@ -12,6 +12,7 @@ from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
 from orchestrator.api.schemas.vms import MAX_SSH_KEYS
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.protocol import OBSERVED_BYTES
+from orchestrator.core.security_groups import MAX_GROUPS, MAX_RULES, MAX_USES
 from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
 from orchestrator.core.tenancy.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
 from orchestrator.core.tenancy.tenant import MAX_ENDED_TOKENS, MAX_MEMBERS, MAX_TOKENS_OF_TENANT
@@ -65,6 +66,10 @@ BOUNDS: Final = (
     Bound("volumes", "tenant", f"{MAX_VOLUMES:,}", "volumes", "volume.used_up", ("volumes",)),
     Bound("disk of VMs and volumes", "tenant", "its quota", "MiB", "quota.exceeded", ("tenant_usage", "pool_claims")),
     Bound("networks", "tenant", f"{MAX_OF_TENANT:,}", "networks", "network.too_many", ("networks",)),
+    Bound("security groups", "tenant", f"{MAX_GROUPS:,}", "groups", "group.too_many", ("security_groups",)),
+    Bound("rules", "security group", f"{MAX_RULES:,}", "rules", "group.too_many_rules"),
+    Bound("what it is on", "security group", f"{MAX_USES:,}", "VMs, cards, networks", "group.too_many_uses",
+          ("security_group_uses",)),
     Bound("subnets together", "tenant", f"{MAX_ADDRESSES_OF_TENANT:,}", "addresses", "network.too_large"),
     Bound("tokens that are good", "tenant", f"{MAX_TOKENS_OF_TENANT:,}", "tokens", "token.too_many", ("tokens",)),
     Bound("tokens that are over", "tenant", f"{MAX_ENDED_TOKENS:,}", "tokens", ""),

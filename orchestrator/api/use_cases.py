@@ -24,6 +24,7 @@ from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.events import EventService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.groups_in_ovn import GroupsInOvn
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService, GuestService
 from orchestrator.services.hosts.checks import HostCheckService, HostInspection
@@ -33,12 +34,14 @@ from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.images import ImageService
 from orchestrator.services.maintenance.maintenances import HAND_BACK_S, MaintenanceService
 from orchestrator.services.network_driver import Engines, NetworkDriverService
+from orchestrator.services.network_paths import NetworkPathService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService, ProfileService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.pools import PoolService
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.readings import ReadingService
+from orchestrator.services.security_groups import SecurityGroupService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.capacity import CapacityService
@@ -76,6 +79,8 @@ class Services:
     mig_layouts: MigLayoutService
     networks: NetworkService
     network_driver: NetworkDriverService
+    security_groups: SecurityGroupService
+    network_paths: NetworkPathService
     volumes: VolumeService
     pools: PoolService
     operations: OperationService
@@ -164,6 +169,10 @@ def services_of(
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,
         network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),
+        network_paths=NetworkPathService(store=store, tracer=site.engines.tracer),
+        security_groups=SecurityGroupService(
+            store=store, clock=clock, in_ovn=GroupsInOvn(store=store, northbound=world.northbound)
+        ),
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         pools=PoolService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),

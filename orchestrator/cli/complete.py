@@ -78,6 +78,10 @@ def networks(ctx: typer.Context, incomplete: str) -> list[str]:
     return _scoped(ctx, lambda client: client.networks(), incomplete)
 
 
+def security_groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _scoped(ctx, lambda client: client.security_groups(), incomplete)
+
+
 def volumes(ctx: typer.Context, incomplete: str) -> list[str]:
     return _scoped(ctx, lambda client: client.volumes(), incomplete)
 

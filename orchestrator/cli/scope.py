@@ -18,6 +18,7 @@ _LISTS: Final[Mapping[str, Callable[[Any], Iterable[Mapping[str, Any]]]]] = {
     "vm": lambda client: client.vms(),
     "network": lambda client: client.networks(),
     "volume": lambda client: client.volumes(),
+    "group": lambda client: client.security_groups(),
 }
 """What the caller may know of."""
 

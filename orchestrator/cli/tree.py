@@ -75,6 +75,7 @@ ENTRIES: Final = {
     "maintenance": CommandEntry("maintenance", "app", "What is done to hosts, when, and how far it is."),
     "driver": CommandEntry("driver", "app", "Drivers: their files, what is locked, what is there."),
     "network": CommandEntry("network", "app", "Networks that VMs are put on."),
+    "security-group": CommandEntry("security_group", "app", "Who may reach VMs, and whom they may reach."),
     "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
     "pool": CommandEntry("pool", "app", "Directories that several hosts mount, for disks."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
@@ -107,7 +108,9 @@ SECTIONS: Final = {
         "create-vm", "list-vms", "show-vm", "start-vm", "stop-vm", "restart-vm", "delete-vm", "rename-vm", "extend-vm",
         "adopt-vm", "events", "console", "vnc", "ssh", "vm",
     ),
-    "What VMs are made of": ("profile", "image", "network", "volume", "pool", "capacity", "explain"),
+    "What VMs are made of": (
+        "profile", "image", "network", "security-group", "volume", "pool", "capacity", "explain",
+    ),
     "As files": ("plan", "diff", "apply", "export", "schema"),
     "Hosts and GPUs": ("host", "gpu", "mig", "driver", "maintenance", "simulate", "inventory"),
     "Tenants": ("tenant", "quota", "policy", "token", "audit", "whoami", "login"),

@@ -56,6 +56,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("auth", "signin"), "login"),
     **dict.fromkeys(("user", "users", "member", "members", "group", "groups"), "tenant members"),
     **dict.fromkeys(("disk", "disks"), "volume"),
+    **dict.fromkeys(("firewall", "security-groups", "secgroup"), "security-group"),
     **dict.fromkeys(("task", "tasks", "jobs"), "operation"),
     **dict.fromkeys(("wait",), "operation wait"),
     **dict.fromkeys(("health", "check"), "doctor"),
@@ -90,10 +91,7 @@ NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),
     **dict.fromkeys(("queue", "reserve", "reservation"), "'vgpuctl explain -p PROFILE' tells what would make room"),
-    **dict.fromkeys(
-        ("security-group", "firewall", "floating-ip"),
-        "'vgpuctl ssh NAME' reaches a VM",
-    ),
+    "floating-ip": "'vgpuctl ssh NAME' reaches a VM",
 }
 """With what is done instead. A command of that name wins."""
 

@@ -128,6 +128,39 @@ class Client(SiteCalls):
         """``lease_s`` from now, or ``until``; the VM."""
         return self._post(path_of("vms", name, "extend"), end, tenant=tenant)
 
+    def network_path(
+        self, sender: str, receiver: str, tenant: str, protocol: str = "tcp", port: int | None = None
+    ) -> models.NetworkPath:
+        """Whether one VM of the tenant reaches another, and which rules say so."""
+        query = {"sender": sender, "receiver": receiver, "protocol": protocol, "port": port, "tenant": tenant}
+        return self._get(path_of("network-paths"), **query)
+
+    def security_groups(self, tenant: str | None = None, selector: str | None = None) -> list[models.SecurityGroup]:
+        """By tenant and name; of each tenant one is called ``default``. ``selector``: of labels."""
+        return self._list(path_of("security-groups"), tenant=tenant, selector=selector)
+
+    def security_group(self, name: str, tenant: str) -> models.SecurityGroup:
+        return self._get(path_of("security-groups", name), tenant=tenant)
+
+    def create_security_group(self, wanted: Body) -> models.SecurityGroup:
+        """The same request again shows it."""
+        return self._post(path_of("security-groups"), wanted)
+
+    def describe_security_group(self, name: str, changes: Body, tenant: str) -> models.SecurityGroup:
+        """Description and labels; those not named stay."""
+        return self.connection.call("PATCH", path_of("security-groups", name), changes, {"tenant": tenant})
+
+    def change_group_rules(self, name: str, changes: Body, tenant: str) -> models.SecurityGroup:
+        """``add`` and ``remove``: rules, all of them or none."""
+        return self._post(path_of("security-groups", name, "rules"), changes, tenant=tenant)
+
+    def change_group_uses(self, name: str, changes: Body, tenant: str) -> models.SecurityGroup:
+        """``add`` and ``remove``: where it is put and taken from, each with ``vm``, ``network`` or both."""
+        return self._post(path_of("security-groups", name, "uses"), changes, tenant=tenant)
+
+    def delete_security_group(self, name: str, tenant: str) -> None:
+        self._delete(path_of("security-groups", name), tenant=tenant)
+
     def volumes(self, tenant: str | None = None, selector: str | None = None) -> list[models.DataVolume]:
         """``selector``: of labels."""
         return self._list(path_of("volumes"), tenant=tenant, selector=selector)

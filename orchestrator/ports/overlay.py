@@ -39,6 +39,14 @@ class Northbound(Protocol):
         """One connection, for a short while. :raises Retryable: ``ovn.unreachable``"""
 
 
+class Tracer(Protocol):
+    def trace(self, switch: str, packet: str) -> str:
+        """What OVN would do with a packet of a connection that nothing has seen yet, as ovn-trace(8) tells it.
+        ``switch``: UUID of its row in the northbound; ``packet``: as ovn-trace takes one.
+
+        :raises Conflict: ``ovn.no_trace``; :raises Retryable: ``ovn.unreachable``"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SignedCertificate:
     """PEM texts."""

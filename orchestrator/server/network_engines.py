@@ -9,7 +9,9 @@ from pathlib import Path
 
 from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.adapters.ovn.northbound import OvnNorthbound
+from orchestrator.adapters.ovn.tracing import OvnTracer
 from orchestrator.adapters.state.directory import controller_name
+from orchestrator.adapters.state.keys import write_private
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.ovn import parse_endpoints
@@ -43,11 +45,21 @@ def network_engines(settings: Settings, key: bytes, clock: Clock) -> Engines:
         context.load_cert_chain(shown)
         return context
 
+    def keys() -> tuple[str, ...]:
+        """The same for a program."""
+        if own[0] is not None and own[1] is not None:
+            authorities, shown = own[0], own[1]
+        else:
+            authorities, shown = (settings.state / "secrets" / f"ovn_{name}.pem" for name in ("authority", "client"))
+            write_private(authorities, authority.trusted("central").encode())
+            authority.own(shown, controller_name(settings.state))
+        return f"--ca-cert={authorities}", f"--certificate={shown}", f"--private-key={shown}"
+
     north, south = parse_endpoints(settings.ovn_northbound), parse_endpoints(settings.ovn_southbound)
     return Engines(
         authority=authority, encapsulation_network=network,
         overlay=OvnDatabases(northbound=north, southbound=south, trust=trust),
-        northbound=OvnNorthbound(endpoints=north, trust=trust),
+        northbound=OvnNorthbound(endpoints=north, trust=trust), tracer=OvnTracer(southbound=south, keys=keys),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from orchestrator.core.errors import InvalidInput, Retryable
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.ovn import CertificateFor, OvnReading, OvnTrouble, is_chassis, troubles
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.overlay import Northbound, Overlay, OverlayAuthority, SignedCertificate
+from orchestrator.ports.overlay import Northbound, Overlay, OverlayAuthority, SignedCertificate, Tracer
 from orchestrator.services.acting import actor
 from orchestrator.services.northbound import compare, shown
 from orchestrator.store.database import Store
@@ -44,6 +44,8 @@ class Engines:
     overlay: Overlay | None = None
     northbound: Northbound | None = None
     """Of the same OVN."""
+    tracer: Tracer | None = None
+    """Of the same."""
     encapsulation_network: IPv4Network | None = None
 
 

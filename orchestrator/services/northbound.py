@@ -6,12 +6,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from orchestrator.core.northbound.groups import (
+    PORT_GROUP,
+    in_use,
+    members_of,
+    memberships,
+    ports_by_group,
+    rows_of_groups,
+)
 from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
 from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, operations_of
+from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.store.database import Store
@@ -60,12 +69,14 @@ class NorthboundKeeper:
 
 def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
     """The whole of it. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
-    existing = session.read_all(store.site, TABLES)
+    existing = session.read_all(store.site, (*TABLES, PORT_GROUP))
     with store.read() as tx:  # after it: of what an operation has written meanwhile the VM is known by now
-        settled, moving = _rows(tx)
+        settled, moving = _rows(tx, store.site)
+    every = (*settled, *moving)
     return (
         *difference(settled, existing, store.site),
-        *left_over((*settled, *moving), existing, store.site),
+        *left_over(every, existing, store.site),
+        *memberships(every, ports_by_group(every), existing, join=False),
     )
 
 
@@ -75,14 +86,19 @@ def shown(changes: tuple[RowChange, ...]) -> str:
     return "; ".join(change.words for change in changes[:_SHOWN]) + more
 
 
-def _rows(tx: Transaction) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
+def _rows(tx: Transaction, site: str) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
     """Of all networks of kind ovn and the VMs there; and of those VMs that an operation is at."""
     overlays = {known.name: (known, known.overlay) for known in tx.networks.list() if known.overlay is not None}
     settled, busy = (defaultdict[str, list[Card]](list) for _ in range(2))
+    groups = tx.security_groups.list() if overlays else ()
+    of_cards, used = GroupsOfCards(groups), set[tuple[str, str]]()
     for vm in tx.vms.list() if overlays else ():
         for name, card in cards_of(vm, (vm.host,)):
-            (settled if vm.state in _SETTLED else busy)[name].append(card)
+            its = of_cards.of(vm.spec.tenant, vm.id, name)
+            used.update((vm.spec.tenant, group) for group in its)
+            guarded = replace(card, groups=members_of(site, vm.spec.tenant, its))
+            (settled if vm.state in _SETTLED else busy)[name].append(guarded)
     first, second = (
         tuple(rows_of((*known, cards[name]) for name, known in overlays.items())) for cards in (settled, busy)
     )
-    return first, second
+    return (*rows_of_groups(site, in_use(groups, used)), *first), second

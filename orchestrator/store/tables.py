@@ -101,6 +101,21 @@ networks = Table(
 )  # fmt: skip
 """By their names on hosts."""
 
+security_groups = Table(
+    "security_groups", metadata,
+    Column("tenant", String(63), primary_key=True), Column("name", String(63), primary_key=True),
+    Column("rules", JSON, nullable=False), Column("about", JSON(none_as_null=True)),
+)  # fmt: skip
+
+security_group_uses = Table(
+    "security_group_uses", metadata,
+    Column("tenant", String(63), nullable=False), Column("name", String(63), nullable=False),
+    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), index=True),
+    Column("network", ForeignKey("networks.name", ondelete="CASCADE"), index=True),
+    ForeignKeyConstraint(("tenant", "name"), ("security_groups.tenant", "security_groups.name"), ondelete="CASCADE"),
+)  # fmt: skip
+"""What a group is on: a VM (``network`` null), a network (``vm`` null), or the VM's card on it."""
+
 volumes = Table(
     "volumes", metadata,
     Column("id", String(36), primary_key=True), Column("tenant", String(63), nullable=False),
@@ -228,34 +243,21 @@ cpu_claims = Table(
 
 OPERATION_ORDERS = ("created_at", "kind", "state", "subject_name")
 operations = Table(
-    "operations",
-    metadata,
-    Column("id", String(36), primary_key=True),
-    Column("kind", String(40), nullable=False),
-    Column("subject", String(63), nullable=False, index=True),
-    Column("subject_name", String(127), nullable=False),
-    Column("host", String(63), nullable=False),
-    Column("tenant", String(63)),
-    Column("state", String(12), nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("finished_at", Float, index=True),
-    Column("ended_turn", BigInteger, index=True),
-    Column("error", JSON(none_as_null=True)),
-    Column("remainder", JSON, nullable=False),
-    Column("warnings", JSON, nullable=False),
-    Column("inputs", JSON, nullable=False),
-    Column("waits_for", JSON(none_as_null=True)),
-    Column("cancelled", Boolean, nullable=False),
-    Column("revision", Integer, nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("host_wait", String(8), index=True),
-    Column("host_wait_since", Float),
-    Column("guest_wait", String(8), index=True),
-    Column("went_on", Integer, nullable=False),
-    Column("asked", JSON(none_as_null=True)),
+    "operations", metadata,
+    Column("id", String(36), primary_key=True), Column("kind", String(40), nullable=False),
+    Column("subject", String(63), nullable=False, index=True), Column("subject_name", String(127), nullable=False),
+    Column("host", String(63), nullable=False), Column("tenant", String(63)),
+    Column("state", String(12), nullable=False), Column("attempt", Integer, nullable=False),
+    Column("created_at", Float, nullable=False), Column("finished_at", Float, index=True),
+    Column("ended_turn", BigInteger, index=True), Column("error", JSON(none_as_null=True)),
+    Column("remainder", JSON, nullable=False), Column("warnings", JSON, nullable=False),
+    Column("inputs", JSON, nullable=False), Column("waits_for", JSON(none_as_null=True)),
+    Column("cancelled", Boolean, nullable=False), Column("revision", Integer, nullable=False),
+    Column("number", Integer, nullable=False), Column("host_wait", String(8), index=True),
+    Column("host_wait_since", Float), Column("guest_wait", String(8), index=True),
+    Column("went_on", Integer, nullable=False), Column("asked", JSON(none_as_null=True)),
     *(Index(f"ix_operations_{name}", name, "id") for name in OPERATION_ORDERS),
-)
+)  # fmt: skip
 """Clocks order nothing. ``number``: of its subject's operations, as they were stored. ``ended_turn``: grows with every
 end of an operation; an observation that began when the newest was at least this has seen all that the operation did."""
 

@@ -26,6 +26,7 @@ from orchestrator.store.pages import HostPages, VmPages
 from orchestrator.store.places import HeldPlaces
 from orchestrator.store.pools import Pools
 from orchestrator.store.secrets import SecretBox, Secrets
+from orchestrator.store.security_groups import SecurityGroups
 from orchestrator.store.statements import Statements
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
 from orchestrator.store.usage import TenantUsage, Usage
@@ -57,7 +58,7 @@ class Transaction:
         self.controllers = Controllers(db)
         self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
-        self.networks = Networks(db, self.events)
+        self.networks, self.security_groups = Networks(db, self.events), SecurityGroups(db, self.events)
         self.pools, self.volumes = Pools(db), Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db, self.events)
         self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)

@@ -23,6 +23,7 @@ NAVIGATION: Final = (
     ("Profiles", "/web/profiles", "GET /v1/profiles"),
     ("Images", "/web/images", "GET /v1/images"),
     ("Networks", "/web/networks", "GET /v1/networks"),
+    ("Security groups", "/web/security-groups", "GET /v1/security-groups"),
     ("Volumes", "/web/volumes", "GET /v1/volumes"),
     ("Tenants", "/web/tenants", "GET /v1/tenants"),
     ("Drivers", "/web/drivers", "GET /v1/driver-check"),

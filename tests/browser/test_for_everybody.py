@@ -15,7 +15,7 @@ PAGES = (
     "hosts", "hosts/t4-0", "gpus/t4-0/0000:41:00.0", "vms", "vms?state=lost",
     "vms/default/train", "vms/default/train/console", "vms/default/train/screen", "vms/new",
     "vms/new?profile=GRID%20T4-4Q", "operations", "findings", "capacity", "profiles", "images", "networks", "volumes",
-    "tenants", "tenants/vision", "drivers", "bundles", "audit", "nothing", "hosts?selector=%3D",
+    "security-groups", "tenants", "tenants/vision", "drivers", "bundles", "audit", "nothing", "hosts?selector=%3D",
 )  # fmt: skip
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 

@@ -209,6 +209,13 @@ TABLE: Final[dict[str, Page]] = {
             "systemctl": DEBIAN_ROOT,
         },
     ),
+    "docs/howto/security-groups.md": Page(
+        elsewhere={
+            "vgpuctl security-group apply": "wants a network of OVN",
+            "vgpuctl security-group withdraw": "the same",
+            "vgpuctl network explain": "the same",
+        }
+    ),
     "docs/howto/share-disks.md": Page(
         before=("vgpuctl doctor",),
         after=("vgpuctl delete-vm train --yes", "vgpuctl volume delete data --yes"),

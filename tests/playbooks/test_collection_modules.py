@@ -170,6 +170,23 @@ def test_a_network_of_the_site_is_shared_or_not(node: ControlNode) -> None:
     assert [one["network"].get("shared") for one in ran.results[:3]] == [True, False, False]
 
 
+def test_a_security_group_has_the_rules_of_its_task_and_no_others(node: ControlNode) -> None:
+    https, out = {"direction": "in", "protocol": "tcp", "first_port": 443}, {"direction": "out"}
+    web: Task = ("security_group", {"name": "web", "rules": [out, {"direction": "in", "remote": "192.0.2.1"}, https]})
+    fewer: Task = ("security_group", {"name": "web", "rules": [https], "labels": {"team": "a"}})
+    gone: Task = ("security_group", {"name": "web", "state": "absent"})
+    assert node.call(web, check=True).changed == [True]
+    ran = node.call(web, web, fewer, fewer, ("security_group", {"name": "web"}), gone, gone)
+    assert ran.refusals == [], ran.printed
+    assert ran.changed == [True, False, True, False, False, True, False]
+    made, _, kept, *_ = ran.results
+    assert [rule["remote"] for rule in made["security_group"]["rules"]] == ["192.0.2.1/32", None, None]
+    assert [rule["first_port"] for rule in kept["security_group"]["rules"]] == [443]
+    assert kept["security_group"]["labels"] == {"team": "a"}
+    wrong = node.call(("security_group", {"name": "web", "rules": [{"direction": "in", "remote": "10.0.0.1/8"}]}))
+    assert [line.split(":")[0] for line in wrong.refusals] == ["group.rule_invalid"]
+
+
 def test_a_bridge_of_hosts_is_a_network_once(node: ControlNode) -> None:
     tenant: Task = ("tenant", {"name": "bridged"})
     office: Task = ("network", {"name": "office", "bridge": "br0", "dhcp_servers": ["192.0.2.1"]})

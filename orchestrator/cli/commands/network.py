@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from orchestrator.cli.commands.network_driver import app as driver_app
-from orchestrator.cli.complete import networks
+from orchestrator.cli.complete import networks, vms
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import (
@@ -22,6 +22,7 @@ from orchestrator.cli.parameters import (
     Unlabel,
     listed_tenant,
     tenant_if_named,
+    vm_name,
 )
 from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import noted_tenant, scoped_name
@@ -30,6 +31,8 @@ from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.northbound.trace import Probe
+from orchestrator.core.security_groups import MAX_PORT, SecurityRule
 
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 app.add_typer(driver_app, name="driver")
@@ -72,6 +75,11 @@ Name = Annotated[
     str, typer.Argument(help="Name of the network, or TENANT/NAME.", autocompletion=networks, callback=_network_name)
 ]
 NewName = Annotated[str, typer.Argument(help="Name of the new network.", callback=_network_name)]
+Sender = Annotated[str, typer.Argument(metavar="FROM", help="VM that begins.", autocompletion=vms, callback=vm_name)]
+Receiver = Annotated[
+    str, typer.Argument(metavar="TO", help="VM that is reached.", autocompletion=vms, callback=vm_name)
+]
+Port = Annotated[int | None, typer.Argument(help="Port of the receiver.", min=1, max=MAX_PORT)]
 Subnet = Annotated[str | None, typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise.")]
 Subnets = Annotated[
     list[str] | None,
@@ -191,6 +199,35 @@ def _details(network: Json, *more: tuple[str, str]) -> list[str]:
 
 def _network_of(card: Json) -> tuple[str, str | None]:
     return (card["network"], card["network_tenant"])
+
+
+@app.command("explain")
+def explain(
+    ctx: typer.Context,
+    sender: Sender,
+    receiver: Receiver,
+    port: Port = None,
+    protocol: Annotated[Probe, typer.Option("--protocol", help="tcp, udp or icmp; icmp has no port.")] = "tcp",
+    tenant: Tenant = "default",
+) -> None:
+    """Explain whether a VM reaches another, and which rule says so."""
+    path = session_of(ctx).client.network_path(sender, receiver, tenant, protocol, port)
+    show(path, format_of(ctx), lambda: _explained(sender, receiver, path))
+
+
+def _explained(sender: str, receiver: str, path: Json) -> list[str]:
+    verdict = "reaches" if path["arrives"] else "does not reach"
+    first = f"{sender} ({path['sender']}) {verdict} {receiver} ({path['receiver']}) on network {path['network']}"
+    names = {"out": sender, "in": receiver}
+    return [shown(line) for line in (first, *(_judged(each, names) for each in path["judgements"]))]
+
+
+def _judged(judgement: Json, names: dict[str, str]) -> str:
+    way, rule = ("from" if judgement["direction"] == "out" else "to"), judgement["rule"]
+    where = f"{way} {names[judgement['direction']]}:"
+    if rule is None:
+        return f"{where} refused: no rule of its security groups allows it"
+    return f"{where} allowed by '{SecurityRule(**rule)}' of security group {judgement['group']}"
 
 
 @app.command("set")

@@ -36,6 +36,8 @@ class Card:
     address: str
     hosts: tuple[str, ...]
     """Who may carry it: the VM's host, and first of all; while it moves also where it goes."""
+    groups: tuple[MemberOf, ...] = ()
+    """Security groups that it is in, as the sets of them that its port is in."""
 
     @property
     def key(self) -> str:
@@ -56,7 +58,7 @@ def network_rows(network: Network, overlay: OvnNetwork) -> tuple[OvnRow, ...]:
     """A switch, whose router leads from one subnet to the next; what DHCP answers, for each subnet; and that no guest
     answers as a DHCP server."""
     key, name = overlay.id, network.name
-    mac = _router_mac(key)
+    mac = router_mac(key)
     addresses = tuple(f"{router_of(subnet)}/{IPv4Network(subnet).prefixlen}" for subnet in overlay.subnets)
     router_port = str(row_uuid(_ROUTER_PORT, key))
     to_router: Mapping[str, Value] = {
@@ -89,7 +91,10 @@ def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow
         "dhcpv4_options": row_uuid(_DHCP, _dhcp_key(overlay, subnet)),
     }  # fmt: skip
     return (
-        OvnRow(table=PORT, key=card.key, columns=columns, of=(MemberOf(table=SWITCH, key=overlay.id, column="ports"),)),
+        OvnRow(
+            table=PORT, key=card.key, columns=columns,
+            of=(MemberOf(table=SWITCH, key=overlay.id, column="ports"), *card.groups),
+        ),
         OvnRow(table=_DNS, key=card.key, columns={"records": _records(network, card)},
             of=(MemberOf(table=SWITCH, key=overlay.id, column="dns_records"),)),
     )  # fmt: skip
@@ -131,7 +136,7 @@ def _records(network: Network, card: Card) -> dict[str, str]:
     return {card.name: card.address, whole: card.address, IPv4Address(card.address).reverse_pointer: whole}
 
 
-def _router_mac(key: str) -> str:
+def router_mac(key: str) -> str:
     """Locally administered."""
     digest = hashlib.sha256(f"router {key}".encode()).hexdigest()
     return ":".join(("02", *(digest[place : place + 2] for place in range(0, 10, 2))))

@@ -8,6 +8,7 @@ to each other, and are read again, without asking what they are called. Each has
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID, uuid5
@@ -101,6 +102,22 @@ def removal(rows: Iterable[OvnRow]) -> tuple[Operation, ...]:
         operations += [_mutate_member(row, member, "delete") for member in row.of]
         operations += [_delete(row.table, str(row.uuid))] if row.table in ROOTS else []
     return tuple(operations)
+
+
+def exchanged(
+    holder: OvnRow, column: str, uuids: AbstractSet[str], existing: Existing, *, join: bool
+) -> Iterator[RowChange]:
+    """What makes a set that a row has into this one. ``join``: what is missing comes, too."""
+    has = _plain(existing.get((holder.table, str(holder.uuid)), {}).get(column))
+    for mutator, some, what in (
+        ("delete", has - uuids, "too many"),
+        ("insert", uuids - has if join else (), "missing"),
+    ):
+        if some:
+            mutation = [column, mutator, ["set", [["uuid", uuid] for uuid in sorted(some)]]]
+            mutate = {"op": "mutate", "table": holder.table, "where": _where(str(holder.uuid)), "mutations": [mutation]}
+            words = f"{_title(holder.table, holder.key)}: {len(some)} of its {column} {what}"
+            yield RowChange(words=words, operations=(mutate,))
 
 
 def _of_row(row: OvnRow, existing: Existing, site: str) -> Iterator[RowChange]:

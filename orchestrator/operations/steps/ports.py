@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, Retryable
+from orchestrator.core.northbound.groups import in_use, members_of, rows_of_groups
 from orchestrator.core.northbound.networks import card_rows, cards_of, network_rows
 from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal
+from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.ports.overlay import Northbound
@@ -61,11 +64,17 @@ def no_ovn() -> Conflict:
 
 def _rows(context: Context, vm: Vm, hosts: tuple[str, ...], *, with_networks: bool) -> tuple[OvnRow, ...]:
     cards = cards_of(vm, hosts)
+    tenant, site = vm.spec.tenant, context.world.store.site
     with context.world.store.read() as tx:
         networks = [(tx.networks.find(name), card) for name, card in cards]
-    rows = list[OvnRow]()
+        groups = tx.security_groups.list(tenant)
+    of_cards = GroupsOfCards(groups)
+    names = {network: of_cards.of(tenant, vm.id, network) for network, _ in cards}
+    used = {(tenant, name) for several in names.values() for name in several}
+    rows = [*rows_of_groups(site, in_use(groups, used))] if with_networks else []
     for network, card in networks:
         if network is not None and network.overlay is not None:
             rows += network_rows(network, network.overlay) if with_networks else ()
-            rows += card_rows(network, network.overlay, card)
+            guarded = replace(card, groups=members_of(site, tenant, names[network.name]))
+            rows += card_rows(network, network.overlay, guarded)
     return tuple(rows)

@@ -74,8 +74,8 @@ class TenantService:
         return tenant
 
     def delete(self, name: str) -> None:
-        """With its networks, members, tokens, quota and policy. What was done for it stays on record, and is nobody's
-        but the operator's: a tenant that is called so later does not see it.
+        """With its networks, security groups, members, tokens, quota and policy. What was done for it stays on record,
+        and is nobody's but the operator's: a tenant that is called so later does not see it.
 
         :raises NotFound: ``tenant.unknown``
         :raises Conflict: ``tenant.in_use``, ``tenant.default``
@@ -107,7 +107,7 @@ class TenantService:
             _check_keeps_nothing(tx, name)
             tx.operations.disown(name)
             tx.webhooks.remove_of(name)
-            _remove_networks(tx, name)
+            _remove_networks_and_groups(tx, name)
             tx.tenants.remove(name)
             self._note(tx, "delete_tenant", name)
 
@@ -183,7 +183,9 @@ def _check_keeps_nothing(tx: Transaction, tenant: str) -> None:
             )
 
 
-def _remove_networks(tx: Transaction, tenant: str) -> None:
+def _remove_networks_and_groups(tx: Transaction, tenant: str) -> None:
+    for group in tx.security_groups.list(tenant):
+        tx.security_groups.remove(tenant, group.name)
     for network in tx.networks.list():
         if network.tenant == tenant:
             tx.networks.remove(network.name)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from orchestrator.core.drivers.check import Verdict
 from orchestrator.core.errors import NotFound
 from orchestrator.core.offerings.offering import OfferingKind
+from orchestrator.core.security_groups import SecurityRule
 from orchestrator.web.api_calls import ApiCalls, Problem, Refused, path_of
 from orchestrator.web.callers import Reader
 from orchestrator.web.login import Page
@@ -183,6 +184,22 @@ LISTS: Final = {
         "There is no network",
         filters=("tenant", "selector"),
         command="vgpuctl network create NAME",
+    ),
+    "security-groups": ListOf(
+        "Security groups",
+        "GET /v1/security-groups",
+        (
+            field("Name", "name"),
+            ListColumn("Of", _owner, member="tenant"),
+            ListColumn("Rules", lambda row: "; ".join(str(SecurityRule(**rule)) for rule in row["rules"]) or "none"),
+            field("Labels", "labels"),
+            field("About", "description"),
+        ),
+        "There is no security group",
+        "What may pass to and from network cards of VMs on networks over all hosts. Cards without any are in the "
+        "one called default.",
+        filters=("tenant", "selector"),
+        command="vgpuctl security-group create NAME",
     ),
     "volumes": ListOf(
         "Volumes",

@@ -85,13 +85,13 @@ def with_about(params, there):
     return {"description": description, "labels": merged(there.get("labels", {}), texts(params["labels"]))}
 
 
-def describe(site, place, there):
+def describe(site, place, there, **query):
     """The thing as it is when the server has been told what is said of it, where that differs."""
     wanted = with_about(site.params, there)
     if wanted == {key: there[key] for key in wanted}:
         return there
     body = {"labels": texts(site.params["labels"]), **given(site.params, ["description"])}
-    return site.patch(*place, body=body)
+    return site.patch(*place, body=body, **query)
 
 
 class Site:

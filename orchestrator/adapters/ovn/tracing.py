@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Implements ports/overlay.Tracer: ovn-trace(8), as a process that reads the southbound database."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.adapters.ovn.ovsdb import unreachable
+from orchestrator.core.errors import Conflict
+
+_LIMIT_S: Final = 30.0
+_PROGRAM: Final = "ovn-trace"
+_WORDS: Final = ("--no-friendly-names", *("--ct=new",) * 4)
+"""Ports by their whole names; of a connection that nothing has seen yet, each time it is tracked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OvnTracer:
+    """``southbound``: of its servers; ``keys``: words for a program of OVN: whom to believe, and what to show."""
+
+    southbound: Sequence[str]
+    keys: Callable[[], Sequence[str]]
+
+    def trace(self, switch: str, packet: str) -> str:
+        """See :class:`orchestrator.ports.overlay.Tracer`."""
+        words = [_PROGRAM, f"--db={','.join(self.southbound)}", *self.keys(), *_WORDS]
+        try:
+            done = subprocess.run(
+                [*words, switch, packet],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_LIMIT_S,
+                check=False,
+            )
+        except FileNotFoundError:
+            hint = "install OVN's programs beside the server: apt install ovn-common"
+            raise Conflict("ovn.no_trace", f"{_PROGRAM} is not on the server's machine", hint=hint) from None
+        except subprocess.TimeoutExpired as error:
+            raise unreachable(f"{_PROGRAM} has not ended within {_LIMIT_S:.0f} s") from error
+        if done.returncode != 0:
+            raise unreachable(f"{_PROGRAM}: {done.stderr.strip()[-200:] or 'it failed'}")
+        return done.stdout

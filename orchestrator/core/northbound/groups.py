@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows security groups are in OVN's northbound, and which ports are in them: ovn-nb(5), Port_Group and ACL. Pure.
+
+A group that no card is in, and that no rule of such a one names, has no rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from orchestrator.core.northbound.rows import Existing, MemberOf, OvnRow, RowChange, Value, exchanged
+from orchestrator.core.security_groups import SecurityGroup, SecurityRule, default_group
+
+PORT_GROUP: Final = "Port_Group"
+_RULE: Final = "ACL"
+_DROP, _ALLOW, _ALWAYS = 1000, 1001, 1002
+"""Priorities: what no rule allows, what one does, and what a guest needs for its address."""
+_ASKS_FOR_ADDRESS: Final = "(udp.src == 68 && udp.dst == 67) || (udp.src == 546 && udp.dst == 547)"
+_PROTOCOLS: Final = {"any": "ip", "icmp": "(icmp4 || icmp6)"}
+_Acl = tuple[str, str, int, str, str]
+GroupName = tuple[str, str]
+"""Tenant and name."""
+
+
+def group_key(site: str, tenant: str, name: str) -> str:
+    """Of its row; sites may share an OVN."""
+    return f"{site} {tenant}/{name}"
+
+
+def port_group(site: str, tenant: str, name: str) -> str:
+    """What OVN calls it; ``$`` of this with ``_ip4`` or ``_ip6`` are its addresses, which ovn-northd keeps.
+
+    Names are of letters, digits and ``-``, so no two groups of a site are called the same."""
+    digits = hashlib.sha256(site.encode()).hexdigest()[:8]
+    return f"vgpuctl_{digits}.{tenant}.{name}".replace("-", "_")
+
+
+def members_of(site: str, tenant: str, names: Iterable[str]) -> tuple[MemberOf, ...]:
+    """Of the row of a port whose card is in these groups."""
+    return tuple(MemberOf(table=PORT_GROUP, key=group_key(site, tenant, name), column="ports") for name in names)
+
+
+def in_use(groups: Iterable[SecurityGroup], used: Iterable[GroupName]) -> tuple[SecurityGroup, ...]:
+    """``used``: those that cards are in; with them come those that their rules name. A tenant's default one may be
+    missing among ``groups``."""
+    known = {(group.tenant, group.name): group for group in groups}
+    held = {key: known.get(key) or default_group(key[0]) for key in used}
+    named = {(group.tenant, rule.group) for group in held.values() for rule in group.rules if rule.group is not None}
+    held |= {key: known.get(key) or default_group(key[0]) for key in named}
+    return tuple(held[key] for key in sorted(held))
+
+
+def rows_of_groups(site: str, groups: Iterable[SecurityGroup]) -> tuple[OvnRow, ...]:
+    """Nothing passes but what a rule allows; answers to that OVN lets through by itself (``allow-related``)."""
+    return tuple(row for group in groups for row in _rows(site, group))
+
+
+def _rows(site: str, group: SecurityGroup) -> Iterator[OvnRow]:
+    key, name = group_key(site, group.tenant, group.name), port_group(site, group.tenant, group.name)
+    of = (MemberOf(table=PORT_GROUP, key=key, column="acls"),)
+    yield OvnRow(table=PORT_GROUP, key=key, columns={"name": name})
+    for what, direction, priority, match, action in (*_fixed(name), *_allowed(site, group)):
+        columns: dict[str, Value] = {"direction": direction, "priority": priority, "match": match, "action": action}
+        yield OvnRow(table=_RULE, key=f"{key} {what}", columns=columns, of=of)
+
+
+def _fixed(name: str) -> Iterator[_Acl]:
+    yield "drop in", "to-lport", _DROP, f"outport == @{name} && ip", "drop"
+    yield "drop out", "from-lport", _DROP, f"inport == @{name} && ip", "drop"
+    yield "address", "from-lport", _ALWAYS, f"inport == @{name} && ({_ASKS_FOR_ADDRESS})", "allow-related"
+
+
+def _allowed(site: str, group: SecurityGroup) -> Iterator[_Acl]:
+    for rule in group.rules:
+        direction = "to-lport" if rule.direction == "in" else "from-lport"
+        yield str(rule), direction, _ALLOW, _match(site, group, rule), "allow-related"
+
+
+def _match(site: str, group: SecurityGroup, rule: SecurityRule) -> str:
+    """As ovn-sb(5) writes what a flow is for."""
+    own, other = ("outport", "src") if rule.direction == "in" else ("inport", "dst")
+    parts = [f"{own} == @{port_group(site, group.tenant, group.name)}", _PROTOCOLS.get(rule.protocol, rule.protocol)]
+    if rule.first_port is not None:
+        parts.append(f"{rule.first_port} <= {rule.protocol}.dst <= {rule.last_port}")
+    if rule.remote is not None:
+        parts.append(f"ip{6 if ':' in rule.remote else 4}.{other} == {rule.remote}")
+    if rule.group is not None:
+        theirs = port_group(site, group.tenant, rule.group)
+        parts.append(f"(ip4.{other} == ${theirs}_ip4 || ip6.{other} == ${theirs}_ip6)")
+    return " && ".join(parts)
+
+
+Verdicts = Mapping[tuple[str, int], tuple[str, SecurityRule | None]]
+"""What a flow of OVN's matches, and its priority → name of the group, and its rule; None: it drops."""
+
+
+def verdicts(site: str, groups: Iterable[SecurityGroup]) -> Verdicts:
+    """Of the flows that follow from groups of one tenant."""
+    flows: dict[tuple[str, int], tuple[str, SecurityRule | None]] = {}
+    for group in groups:
+        name = port_group(site, group.tenant, group.name)
+        flows |= {
+            (match, priority): (group.name, None) for _, _, priority, match, _ in _fixed(name) if priority == _DROP
+        }
+        flows |= {(_match(site, group, rule), _ALLOW): (group.name, rule) for rule in group.rules}
+    return flows
+
+
+def ports_by_group(rows: Iterable[OvnRow]) -> Mapping[str, AbstractSet[str]]:
+    """By the group's key, UUIDs of those of these rows that are in it."""
+    ports: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        for member in row.of:
+            if member.table == PORT_GROUP and member.column == "ports":
+                ports[member.key].add(str(row.uuid))
+    return ports
+
+
+def memberships(
+    wanted: Iterable[OvnRow], ports: Mapping[str, AbstractSet[str]], existing: Existing, *, join: bool
+) -> tuple[RowChange, ...]:
+    """Of the groups among ``wanted``, whose ports are all of ``ports``: those of others leave. ``join``: and those that
+    are missing come."""
+    groups = [row for row in wanted if row.table == PORT_GROUP]
+    return tuple(
+        change for row in groups for change in exchanged(row, "ports", ports.get(row.key, set()), existing, join=join)
+    )

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether one VM reaches another on a network of kind ovn, and which rules say so: OVN itself is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.northbound.groups import in_use, verdicts
+from orchestrator.core.northbound.networks import SWITCH, Card, cards_of, router_mac
+from orchestrator.core.northbound.rows import row_uuid
+from orchestrator.core.northbound.trace import Judgement, Packet, Probe, arrives, judgements
+from orchestrator.core.overlay import OvnNetwork, port_id
+from orchestrator.core.security_groups import MAX_PORT, GroupsOfCards
+from orchestrator.core.vms.network import short_name
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.overlay import Tracer
+from orchestrator.services.vm_checks import known_vm
+from orchestrator.store.database import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPath:
+    """What becomes of the first packet of a connection."""
+
+    network: str
+    """What its tenant calls the network that both are on."""
+    sender: str
+    """IPv4 address of the VM that begins."""
+    receiver: str
+    """IPv4 address of the other."""
+    arrives: bool
+    judgements: tuple[Judgement, ...]
+    """Of the sender's groups, then of the receiver's, as far as it came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPathService:
+    """``tracer`` None: the site has no OVN."""
+
+    store: Store
+    tracer: Tracer | None
+
+    def explain(self, tenant: str, sender: str, receiver: str, protocol: Probe, port: int | None) -> NetworkPath:
+        """``sender``, ``receiver``: names of VMs of the tenant; ``port``: of the receiver, of TCP and UDP.
+
+        :raises InvalidInput: ``network.port_missing``; :raises NotFound: ``vm.unknown``, ``tenant.unknown``
+        :raises Conflict: ``network.not_together``, ``ovn.no_trace``; :raises Retryable: ``ovn.unreachable``"""
+        if (protocol == "icmp") != (port is None) or not 1 <= (port or 1) <= MAX_PORT:
+            hint = f"give a port of 1 to {MAX_PORT}, or --protocol icmp without one"
+            raise InvalidInput("network.port_missing", "TCP and UDP have a port, and ICMP has none", hint=hint)
+        with self.store.read() as tx:
+            vms = known_vm(tx, tenant, sender), known_vm(tx, tenant, receiver)
+            groups = tx.security_groups.list(tenant)
+            shared = _shared(*vms)
+            network = None if shared is None else tx.networks.find(shared[0])
+        if self.tracer is None or shared is None or network is None or network.overlay is None:
+            raise Conflict(
+                "network.not_together", f"{sender} and {receiver} are on no network of kind ovn together",
+                hint="'vgpuctl network show NAME' has the VMs on a network",
+            )  # fmt: skip
+        name, source, target = shared
+        packet = Packet(
+            port=port_id(source.vm, source.number), macs=(_mac(source), _next_mac(network.overlay, source, target)),
+            addresses=(source.address, target.address), protocol=protocol, to_port=port,
+        )  # fmt: skip
+        trace = self.tracer.trace(str(row_uuid(SWITCH, network.overlay.id)), str(packet))
+        of_cards = GroupsOfCards(groups)
+        used = {(tenant, group) for card in (source, target) for group in of_cards.of(tenant, card.vm, name)}
+        return NetworkPath(
+            network=short_name(name), sender=source.address, receiver=target.address,
+            arrives=arrives(trace, port_id(target.vm, target.number)),
+            judgements=judgements(trace, verdicts(self.store.site, in_use(groups, used))),
+        )  # fmt: skip
+
+
+def _shared(sender: Vm, receiver: Vm) -> tuple[str, Card, Card] | None:
+    """The first network of the sender that the other is on as well, and their cards there."""
+    theirs = dict(cards_of(receiver, ()))
+    return next(((name, card, theirs[name]) for name, card in cards_of(sender, ()) if name in theirs), None)
+
+
+def _mac(card: Card) -> str:
+    return mac_address(card.vm, card.number)
+
+
+def _next_mac(overlay: OvnNetwork, source: Card, target: Card) -> str:
+    """The receiver's, or that of the router between two subnets."""
+    both = {IPv4Address(source.address), IPv4Address(target.address)}
+    beside = any(all(address in IPv4Network(subnet) for address in both) for subnet in overlay.subnets)
+    return _mac(target) if beside else router_mac(overlay.id)

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Security groups from the request to OVN's own northbound, what ovn-trace says then, and packets that pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.ovn.northbound import OvnNorthbound
+from orchestrator.adapters.ovn.ovsdb import unreachable
+from orchestrator.adapters.ovn.tracing import OvnTracer
+from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.errors import Conflict, InvalidInput, Retryable, Unknown
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.northbound.groups import group_key, port_group
+from orchestrator.core.northbound.rows import Existing, Operation, OvnRow, row_uuid
+from orchestrator.core.overlay import NewOvnNetwork, port_id
+from orchestrator.core.security_groups import SecurityRule
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.overlay import NorthboundSession
+from orchestrator.services.network_paths import NetworkPath, NetworkPathService
+from orchestrator.services.northbound import NorthboundKeeper, compare
+from orchestrator.services.security_groups import NamedUse
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.ovn_chassis import ovn_chassis
+from tests.fakes.ovn_databases import RealOvn, real_ovn
+
+POSTGRES = SecurityRule(direction="in", protocol="tcp", first_port=5432, last_port=5432, group="web")
+WEB, DB = NamedUse(vm="web"), NamedUse(vm="db", network="blue")
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A connection that ends when something is to be written."""
+
+    session: NorthboundSession
+
+    def read(self, rows: Iterable[OvnRow]) -> Existing:
+        return self.session.read(rows)
+
+    def read_all(self, site: str, tables: Sequence[str]) -> Existing:
+        return self.session.read_all(site, tables)
+
+    def change(self, operations: Sequence[Operation]) -> None:
+        raise unreachable(f"it went away before {len(operations)} operations")
+
+
+@dataclass
+class MaybeAway:
+    """A northbound that may be away, or go away when it is written to."""
+
+    ovn: RealOvn
+    away: bool = False
+    leaves: bool = False
+
+    @contextmanager
+    def open(self) -> Iterator[NorthboundSession]:
+        where = "unix:/nowhere" if self.away else self.ovn.socket("northbound")
+        with OvnNorthbound(endpoints=(where,), trust=lambda: None).open() as session:
+            yield Leaving(session) if self.leaves else session
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealOvn]:
+    with real_ovn(tmp_path_factory.mktemp("ovn")) as made:
+        yield made
+
+
+@pytest.fixture
+def ovn(shared: RealOvn) -> RealOvn:
+    for table in ("logical_switch", "logical_router", "dhcp_options", "dns", "port_group"):
+        shared.nbctl("--all", "destroy", table)
+    return shared
+
+
+@pytest.fixture
+def northbound(ovn: RealOvn) -> MaybeAway:
+    return MaybeAway(ovn)
+
+
+@pytest.fixture
+def plane(tmp_path: Path, northbound: MaybeAway) -> Iterator[ControlPlane]:
+    """Two VMs, web and db, on a network over all hosts."""
+    made = control_plane(tmp_path, northbound=northbound)
+    for host in (T4_HOST, L40S_HOST):
+        made.machine(host).bridges = (Bridge(name="br-int", kind="openvswitch"),)
+        made.add_host(host)
+    made.services.networks.add_overlay("blue", NewOvnNetwork(subnets=("10.0.0.0/24", "10.1.0.0/24")), "default")
+    for name in ("web", "db"):
+        made.services.vms.create(replace(create_vm(name, profile="GRID T4-2Q"), network="blue"))
+    made.engine.drain()
+    yield made
+    made.store.close()
+
+
+def _vm(plane: ControlPlane, name: str) -> Vm:
+    return plane.services.vms.get("default", name)
+
+
+def _grouped(plane: ControlPlane) -> None:
+    """db lets in what comes from web to PostgreSQL."""
+    groups = plane.services.security_groups
+    groups.create("default", "web")
+    groups.create("default", "db", [POSTGRES])
+    groups.change_uses("default", "web", [WEB])
+    groups.change_uses("default", "db", [DB])
+
+
+def _paths(plane: ControlPlane, ovn: RealOvn) -> Callable[..., NetworkPath]:
+    ovn.nbctl("--wait=sb", "--timeout=30", "sync")
+    tracer = OvnTracer(southbound=(ovn.socket("southbound"),), keys=tuple)
+    service = NetworkPathService(store=plane.store, tracer=tracer)
+    return lambda sender, receiver, port=5432, protocol="tcp": service.explain(
+        "default", sender, receiver, protocol, port
+    )
+
+
+def _said(path: NetworkPath) -> tuple[bool, list[str]]:
+    return path.arrives, [f"{each.direction} {each.group}: {each.rule or 'refused'}" for each in path.judgements]
+
+
+def _differ(plane: ControlPlane) -> list[str]:
+    assert plane.world.northbound is not None
+    with plane.world.northbound.open() as session:
+        return [change.words for change in compare(plane.store, session)]
+
+
+def _members(ovn: RealOvn, plane: ControlPlane, group: str) -> set[str]:
+    name = port_group(plane.store.site, "default", group)
+    uuids = ovn.nbctl("--bare", "--columns=ports", "find", "port_group", f'name="{name}"').split()
+    return {ovn.nbctl("get", "logical_switch_port", uuid, "name").strip().strip('"') for uuid in uuids}
+
+
+def test_a_card_without_a_group_is_in_the_default_one(plane: ControlPlane, ovn: RealOvn) -> None:
+    ports = {name: port_id(_vm(plane, name).id, 0) for name in ("web", "db")}
+    assert _members(ovn, plane, "default") == set(ports.values())
+    assert _differ(plane) == []
+    assert _said(_paths(plane, ovn)("web", "db")) == (
+        True, ["out default: out any", "in default: in any from group default"],
+    )  # fmt: skip
+    _grouped(plane)
+    assert {group: _members(ovn, plane, group) for group in ("default", "web", "db")} == {
+        "default": set(), "web": {ports["web"]}, "db": {ports["db"]},
+    }  # fmt: skip
+    plane.services.security_groups.change_uses("default", "web", [], [WEB])
+    assert _members(ovn, plane, "default") == {ports["web"]}
+
+
+def test_what_passes_is_explained_by_the_rule_that_says_so(plane: ControlPlane, ovn: RealOvn) -> None:
+    _grouped(plane)
+    path = _paths(plane, ovn)
+    assert _said(path("web", "db")) == (True, ["out web: out any", "in db: in tcp 5432 from group web"])
+    assert _said(path("web", "db", 5433)) == (False, ["out web: out any", "in db: refused"])
+    assert _said(path("web", "db", None, "icmp")) == (False, ["out web: out any", "in db: refused"])
+    assert _said(path("db", "web")) == (False, ["out db: refused"])
+    found = path("web", "db")
+    assert (found.network, found.sender, found.receiver) == (
+        "blue", _vm(plane, "web").ports[0].address, _vm(plane, "db").ports[0].address,
+    )  # fmt: skip
+    with pytest.raises(InvalidInput):
+        path("web", "db", None)
+    plane.services.vms.create(create_vm("alone", profile="GRID T4-2Q"))
+    plane.engine.drain()
+    with pytest.raises(Conflict) as refused:
+        path("web", "alone")
+    assert refused.value.code == "network.not_together"
+
+
+def test_rules_come_and_go_in_ovn_with_the_change(plane: ControlPlane, ovn: RealOvn) -> None:
+    _grouped(plane)
+    groups = plane.services.security_groups
+    pings = SecurityRule(direction="in", protocol="icmp", remote="10.0.0.0/15")
+    range_of = SecurityRule(direction="in", protocol="udp", first_port=1000, last_port=2000, remote="0.0.0.0/0")
+    for add, remove in (([pings, range_of], []), ([], [pings]), ([], [range_of, POSTGRES]), ([POSTGRES], [])):
+        groups.change_rules("default", "db", add, remove)
+        assert [words for words in _differ(plane) if "default" not in words] == []
+        path = _paths(plane, ovn)
+        assert path("web", "db", None, "icmp").arrives == (pings in add)
+        assert path("web", "db", 1500, "udp").arrives == (range_of in groups.get("default", "db").group.rules)
+        assert path("web", "db").arrives == (POSTGRES in groups.get("default", "db").group.rules)
+
+
+def test_a_new_vm_has_the_groups_of_its_network_from_the_beginning(plane: ControlPlane, ovn: RealOvn) -> None:
+    plane.services.security_groups.create("default", "all")
+    plane.services.security_groups.change_uses("default", "all", [NamedUse(network="blue")])
+    plane.services.vms.create(replace(create_vm("more", profile="GRID T4-2Q"), network="blue"))
+    plane.engine.drain()
+    assert len(_members(ovn, plane, "all")) == 3
+    plane.services.vms.delete("default", "more")
+    plane.engine.drain()
+    assert len(_members(ovn, plane, "all")) == 2
+    assert [words for words in _differ(plane) if "default/default" not in words] == []
+
+
+def test_while_ovn_does_not_answer_nothing_is_changed(plane: ControlPlane, northbound: MaybeAway) -> None:
+    _grouped(plane)
+    groups = plane.services.security_groups
+    northbound.away = True
+    with pytest.raises(Retryable) as refused:
+        groups.change_rules("default", "db", [], [POSTGRES])
+    assert refused.value.code == "ovn.unreachable"
+    assert groups.get("default", "db").group.rules == (POSTGRES,)
+    northbound.away, northbound.leaves = False, True
+    with pytest.raises(Unknown) as stored:
+        groups.change_rules("default", "db", [], [POSTGRES])
+    assert stored.value.code == "group.not_in_effect"
+    northbound.leaves = False
+    assert groups.get("default", "db").group.rules == ()
+    _repair(plane)
+    assert _differ(plane) == []
+
+
+def _repair(plane: ControlPlane) -> None:
+    assert plane.world.northbound is not None
+    NorthboundKeeper(
+        store=plane.store, northbound=plane.world.northbound, clock=plane.world.clock, leads=lambda: True
+    ).repair()
+
+
+DRIFT: Mapping[str, tuple[str, ...]] = {
+    "no rules": ("clear", "port_group", "{db}", "acls"),
+    "another port is in it": ("pg-set-ports", "{db}", "{web_port}"),
+    "no port is in it": ("clear", "port_group", "{db}", "ports"),
+    "one is lost": ("pg-del", "{web}"),
+    "a rule says something else": ("set", "acl", "{rule}", "action=drop", "priority=3"),
+    "a rule is another's": ("--type=port-group", "acl-del", "{db}", "to-lport"),
+    "all are lost": ("--all", "destroy", "port_group"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(DRIFT))
+def test_what_somebody_else_changed_is_put_right(plane: ControlPlane, ovn: RealOvn, what: str) -> None:
+    _grouped(plane)
+    _repair(plane)  # the default group has no card any more
+    assert _differ(plane) == []
+    names = {name: port_group(plane.store.site, "default", name) for name in ("web", "db")}
+    names["rule"] = str(row_uuid("ACL", f"{group_key(plane.store.site, 'default', 'db')} {POSTGRES}"))
+    ovn.nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "their-port", "--", "pg-add", "their-group", "their-port")
+    ovn.nbctl(*(word.format(**names, web_port=port_id(_vm(plane, "web").id, 0)) for word in DRIFT[what]))
+    assert _differ(plane) != []
+    _repair(plane)
+    assert _differ(plane) == []
+    assert _said(_paths(plane, ovn)("web", "db")) == (True, ["out web: out any", "in db: in tcp 5432 from group web"])
+    assert what == "all are lost" or "their-group" in ovn.nbctl("--bare", "--columns=name", "list", "port_group")
+
+
+def test_packets_pass_as_the_rules_say_and_stop_when_they_go(plane: ControlPlane, ovn: RealOvn, tmp_path: Path) -> None:
+    _grouped(plane)
+    groups = plane.services.security_groups
+    with ovn_chassis(tmp_path / "chassis", ovn, T4_HOST) as chassis:
+        web, db = (
+            chassis.plug(port_id(vm.id, 0), mac_address(vm.id, 0), f"{vm.ports[0].address}/8")
+            for vm in (_vm(plane, "web"), _vm(plane, "db"))
+        )
+        db.serve(5432, 80)
+        address = _vm(plane, "db").ports[0].address
+        ovn.nbctl("--wait=hv", "--timeout=60", "sync")
+        assert (web.reaches(address, 5432), web.reaches(address, 80)) == (True, False)
+        for add, remove, wanted in (([HTTP], [], True), ([], [HTTP], False)):
+            began = time.monotonic()
+            groups.change_rules("default", "db", add, remove)
+            while web.reaches(address, 80, 0.3) != wanted:
+                assert time.monotonic() - began < 30
+        assert web.reaches(address, 5432)
+
+
+HTTP = SecurityRule(direction="in", protocol="tcp", first_port=80, last_port=80)
