@@ -4,98 +4,31 @@ along, and a move that fails leaves them where they are."""
 
 from __future__ import annotations
 
-import re
+import os
+import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 import pytest
 
-from orchestrator.core.domain_xml.console import console_log
-from tests.fakes.typed import Outcome
-from tests.lab.conftest import LabHost, lab, listed
-from tests.lab.enrolled import SMALLEST, words_to_add
-from tests.lab.product import Product
-from tests.lab.test_moves import NAMES, SPEAKS_WITHIN_S, WRITTEN
+from tests.lab.conftest import lab
+from tests.lab.host_facts import facts, owners
+from tests.lab.two_hosts import Site, two_hosts
 
 pytestmark = pytest.mark.lab
 
-OFFERINGS: Final = """schema_version: 1
-offerings:
-  - {name: mdev, description: moves, kind: time_sliced, vgpu_type: GRID T4-2Q, migratable: true}
-  - {name: vendor, description: moves, kind: time_sliced, vgpu_type: NVIDIA L40S-12Q, migratable: true}
-"""
-_COUNTED: Final = re.compile(r"^([0-9a-f]{8}) ([0-9a-f]{8})$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Site:
-    """Both hosts in one control plane."""
-
-    product: Product
-    hosts: dict[str, LabHost]
-
-    def start(self, offering: str) -> str:
-        """A VM of it on the source, whose guest counts; its id."""
-        words = ("--profile", offering, "--host", "source", "--image", "counting", *SMALLEST)
-        self.product.ok("create-vm", offering, *words)
-        return str(self.product.json("show-vm", offering)["id"])
-
-    def count(self, name: str, more: int = 2) -> int:
-        """It goes on counting where it is, and its register reads as it was written; how far it is."""
-        vm = self.product.json("show-vm", name)
-        assert vm["state"] == "running"
-        end, first = time.monotonic() + SPEAKS_WITHIN_S, None
-        while True:
-            log = self.hosts[vm["host"]].run(f"tr -d '\\r' <{console_log(vm['id'])} || true")
-            counted = [(int(number, 16), register) for number, register in _COUNTED.findall(log)]
-            assert {register for _, register in counted[1:]} <= {WRITTEN}, log
-            first = counted[-1][0] if counted and first is None else first
-            if counted and first is not None and counted[-1][0] >= first + more:
-                return counted[-1][0]
-            assert time.monotonic() < end, log
-            time.sleep(1)
-
-    def move(self, name: str, to: str) -> Outcome:
-        """Once its host was observed with what the driver says of its vGPU."""
-        self.product.run("doctor")
-        moved = self.product.run("vm", "move", name, "--to", to, limit_s=600)
-        assert "vm.stays" not in moved.err, moved.err
-        return moved
-
-    def where(self, vm: str) -> list[str]:
-        """The hosts that have a domain of it, and its state there."""
-        asked = f"virsh domstate {vm} 2>/dev/null || true"
-        return [f"{name} {state}" for name, host in self.hosts.items() if (state := host.run(asked).strip())]
+_CONTENT_KIB: Final = 8192
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    before = set(listed())
-    lab("up", "--scenario", "lab/scenarios/two-alike.yaml")
-    state = tmp_path_factory.mktemp("site")
-    product = Product(state, {"VGPUCTL_VCPU_OVERCOMMIT": "32", "VGPUCTL_GUEST_SEEN_SECONDS": "0"})
-    try:
-        hosts = {name: listed()[name] for name in NAMES}
-        with ThreadPoolExecutor(len(hosts)) as pool:
-            list(pool.map(lambda host: product.ok(*words_to_add(host), limit_s=900), hosts.values()))
-        product.ok("image", "add", "counting", lab("guest-image", "--counting").strip())
-        (state / "offerings.yaml").write_text(OFFERINGS)
-        product.ok("profile", "add", str(state / "offerings.yaml"))
-        yield Site(product, hosts)
-        for vm in product.json("list-vms"):
-            product.ok("delete-vm", str(vm["name"]))
-        for name in NAMES:
-            product.ok("host", "remove", name)
-    finally:
-        product.close()
-        if ended := [name for name in NAMES if name not in before]:
-            lab("down", *ended)
+    with two_hosts(tmp_path_factory.mktemp("site")) as one:
+        yield one
 
 
-@pytest.mark.parametrize("offering", ["mdev", "vendor"])
+@pytest.mark.parametrize("offering", ["mdev", "vendor", "instance"])
 def test_a_vm_moves_while_it_runs_and_its_guest_goes_on(site: Site, offering: str) -> None:
     vm = site.start(offering)
     counted = site.count(offering)
@@ -107,16 +40,105 @@ def test_a_vm_moves_while_it_runs_and_its_guest_goes_on(site: Site, offering: st
     assert [site.hosts["source"].run(f"ls /var/lib/vgpuctl-agent/{kind}") for kind in ("volumes", "seeds")] == ["", ""]
 
 
-def test_a_move_that_the_device_refuses_leaves_it_where_it_is(site: Site) -> None:
-    vm = site.product.json("show-vm", "mdev")["id"]
-    for host, phase in (("target", "stop-copy"), ("source", "load")):
-        lab("fault", host, "0", "fault_create", phase)
-        refused = site.move("mdev", "source")
-        assert refused.code != 0, phase
-        assert site.where(vm) == ["target running"], phase
-    site.count("mdev")
-    listening = site.hosts["source"].run("ss -Hltn 'sport >= 49152 and sport <= 49215'")
-    assert listening == ""
-    assert site.move("mdev", "source").code == 0
-    assert site.where(vm) == ["source running"]
-    site.count("mdev")
+@dataclass(frozen=True)
+class Fault:
+    """``source``, ``target``: what is done to that host, as its root; ``heal``: the same, once the move has ended or
+    after ``heal_s``. ``refuses``: (host, phase) in which the vGPU's driver fails, from before the move begins on."""
+
+    name: str
+    ends: frozenset[str] = frozenset({"done", "undone"})
+    source: str = ""
+    target: str = ""
+    heal: str = ""
+    heal_s: float = 0.0
+    refuses: tuple[str, str] | None = None
+    at_once: bool = False
+    """Before it begins."""
+
+
+_STAYS, _GOES = frozenset({"undone"}), frozenset({"done"})
+_KILL = "systemctl kill --signal KILL {}"
+_CUT, _JOIN = (f"iptables -w {act} INPUT -s 10.77.0.0/24 -j DROP" for act in ("-I", "-D"))
+_FILL = (
+    "cd /var/lib/vgpuctl-agent && for size in 1G 100M 10M 1M 100K 4K; do number=0; "
+    "while fallocate -l $size filled-$size-$number 2>/dev/null; do number=$((number + 1)); done; done; true"
+)
+_EMPTY = "rm -f /var/lib/vgpuctl-agent/filled-*"
+_PHASES = (
+    ("source", "save"), ("source", "pre-copy"), ("source", "stop-copy"), ("target", "resume"), ("target", "load"),
+)  # fmt: skip
+CONTROLLER, CANCEL = "the controller is killed", "its user cancels it"
+FAULTS = (
+    Fault(CONTROLLER),
+    Fault(CANCEL, _STAYS),
+    Fault("the agent that it leaves is killed", source=_KILL.format("vgpuctl-agent")),
+    Fault("the agent that it comes to is killed", target=_KILL.format("vgpuctl-agent")),
+    Fault("libvirt that it leaves is killed", source=_KILL.format("libvirtd")),
+    Fault("libvirt that it comes to is killed", target=_KILL.format("libvirtd")),
+    Fault("hosts do not reach each other for a moment", _GOES, target=_CUT, heal=_JOIN, heal_s=3.0),
+    Fault("hosts do not reach each other any more", target=_CUT, heal=_JOIN),
+    Fault("the disk that it comes to is full", _STAYS, target=_FILL, heal=_EMPTY, at_once=True),
+    Fault("the disk that it comes to fills", target=_FILL, heal=_EMPTY, heal_s=10.0),
+    *(Fault(f"the device of the {phase[0]} fails in {phase[1]}", refuses=phase) for phase in _PHASES),
+)
+
+
+@pytest.fixture(scope="module")
+def slow(site: Site) -> Site:
+    """The VM's vGPU has so much in it that a move can be struck in its middle."""
+    for name in site.hosts:
+        lab("fault", name, "0", "migration", str(_CONTENT_KIB), "0", "0", "0x70001", "0x120001")
+    return site
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.name))
+def test_whatever_fails_in_the_middle_it_runs_on_one_host_with_all_it_has(slow: Site, fault: Fault) -> None:
+    vm = slow.product.json("show-vm", "mdev")
+    source, counted = str(vm["host"]), slow.count("mdev")
+    target = next(name for name in slow.hosts if name != source)
+    hosts = {"source": slow.hosts[source], "target": slow.hosts[target]}
+    strikes = [(hosts[end], command) for end in ("source", "target") if (command := getattr(fault, end))]
+    if fault.refuses is not None:
+        lab("fault", hosts[fault.refuses[0]].name, "0", "fault_create", fault.refuses[1])
+    server = slow.product.serve_pid()
+    for host, command in strikes if fault.at_once else ():
+        host.run(command)
+    try:
+        operation = slow.begin("mdev", target)
+        if not fault.at_once and fault.refuses is None:
+            slow.under_way(operation)
+            strike(slow, fault.name, server, operation)
+        for host, command in () if fault.at_once else strikes:
+            host.run(command)
+        time.sleep(fault.heal_s)
+        ended = slow.ended(operation) if not fault.heal_s else ""
+    finally:
+        if fault.heal:
+            hosts["target"].run(fault.heal)
+    ended = ended or slow.ended(operation)
+    assert ended in fault.ends
+    whole(slow, vm["id"], *((target, source) if ended == "done" else (source, target)), counted)
+
+
+def strike(site: Site, what: str, server: int, operation: str) -> None:
+    """What is done to no host."""
+    if what == CONTROLLER:
+        os.kill(server, signal.SIGKILL)
+    elif what == CANCEL:
+        site.product.ok("operation", "cancel", operation)
+
+
+def whole(site: Site, vm: str, host: str, other: str, counted: int) -> None:
+    """It runs there alone and its guest has gone on; the other host and the database have nothing else of it."""
+    shown = site.product.json("show-vm", "mdev")
+    assert (shown["host"], shown["state"]) == (host, "running")
+    assert site.where(vm) == [f"{host} running"]
+    assert site.count("mdev") > counted
+    left = facts(site.hosts[other].run)
+    assert left["mdevs"] == []
+    assert [what for what, lines in left.items() if vm in str(lines)] == []
+    assert site.hosts[other].run("ss -Hltn 'sport >= 49152 and sport <= 49215'") == ""
+    assert vm not in owners(site.hosts[other].run)
+    assert site.product.run("doctor").out == "nothing differs\n"
+    claimed = [gpu["host"] for gpu in site.product.json("gpu", "map") if "T4" in gpu["model"] and gpu["cut"]]
+    assert claimed == [host]
