@@ -17,6 +17,7 @@ from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domain_devices import DomainParts, parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.libvirt.plugging import Plugging
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.settling import Settler
@@ -49,7 +50,14 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.settle_ledger import SettleLedger
-from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+    GrowDataVolume,
+    PlugDevices,
+)
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.firmware import window_for
 from orchestrator.core.errors import Conflict, Denied, InvalidInput
@@ -163,6 +171,11 @@ class Parts:
             return self._define(action)
 
     def _define(self, action: DefineDomain) -> ActionResult:
+        xml, check = self._definition(action)
+        return self.domains.define(action.vm, xml, check)
+
+    def _definition(self, action: DefineDomain | PlugDevices) -> tuple[str, Callable[[], None]]:
+        """As XML, and what refuses what it takes and may not."""
         whole = (device.gpu for device in action.domain.devices if device.is_whole_gpu)
         xml = domain_xml(
             action.vm,
@@ -179,7 +192,16 @@ class Parts:
             raise InvalidInput(
                 "vm.domain_invalid", "a device of the VM is called otherwise than its kind wants", details=str(names)
             )
-        return self.domains.define(action.vm, xml, lambda: self.belongings.check_defined(action.vm, parts))
+        return xml, lambda: self.belongings.check_defined(action.vm, parts)
+
+    def plug(self, action: PlugDevices) -> ActionResult:
+        """Into one that runs; else it is defined so."""
+        if not self.domains.is_active(action.vm):
+            return self.define(DefineDomain(vm=action.vm, domain=action.domain))
+        xml, check = self._definition(action)
+        check()
+        self.networks.reserve(xml)
+        return self.plugging.plug(action.vm, xml)
 
     def ensure_bridged(self, action: EnsureBridgedNetwork) -> ActionResult:
         uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
@@ -202,6 +224,11 @@ class Parts:
         self.logs.remove(action.vm)
         self.storage.nvram.remove(action.vm)
         return result
+
+    @property
+    def plugging(self) -> Plugging:
+        """Into VMs that run."""
+        return Plugging(self.domains, self.storage.directory, self.storage.data.is_open)
 
     @property
     def belongings(self) -> Belongings:
@@ -238,6 +265,8 @@ class Parts:
             DeleteDataVolume: storage.data.delete,
             AttachVolume: storage.data.attach,
             DetachVolume: storage.data.detach,
+            GrowDataVolume: lambda a: storage.data.grow(a, self.plugging.resize),
+            PlugDevices: self.plug,
             WriteSeed: lambda a: storage.write_seed(a.vm, a.seed, a.iso_base64),
             DeleteSeed: lambda a: storage.delete_seed(a.vm, a.seed),
             DeleteImage: lambda a: storage.delete_image(a.sha256, a.image_format),
@@ -286,7 +315,7 @@ class Performer:
 
         :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
         """
-        with self.turn(getattr(action, "vm", HOST), token, action):
+        with self.turn(getattr(action, "vm", None) or HOST, token, action):
             self._wanted.before(action)
             result = self._handlers[type(action)](action)
             if not isinstance(action, SettleLedger):

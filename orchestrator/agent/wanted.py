@@ -28,6 +28,7 @@ from orchestrator.core.actions.host_actions import (
 from orchestrator.core.actions.nics import GiveNicFunction
 from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.actions.vgpu_settings import SetGpuSetting
+from orchestrator.core.actions.volumes import PlugDevices
 from orchestrator.core.attachments import make
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
 from orchestrator.core.hosts.mig_layout import KEEPER
@@ -71,8 +72,9 @@ class RestoreList:
             self._set(action.vm, "running", 1)
             self._set(action.vm, "boot_policy", action.boot_policy)
             self.note(action.vm, "")
-        elif isinstance(action, DefineDomain):
-            self._set(action.vm, "described", json.dumps(action_to_dict(action)))
+        elif isinstance(action, (DefineDomain, PlugDevices)):
+            described = DefineDomain(vm=action.vm, domain=action.domain)
+            self._set(action.vm, "described", json.dumps(action_to_dict(described)))
         elif isinstance(action, MakesDevice):
             self._want_device(action)
         elif isinstance(action, AdoptDomain):

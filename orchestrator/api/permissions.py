@@ -31,7 +31,12 @@ _USE: Final[frozenset[Role]] = _OPERATE | {"tenant-admin", "tenant-user"}
 _SEE: Final[frozenset[Role]] = _USE | {"read-only"}
 
 WHAT_IFS: Final = frozenset(
-    {"POST /v1/vms/plan", "POST /v1/vms/{name}/move/plan", "POST /v1/hosts/{name}/mig-layout/plan"}
+    {
+        "POST /v1/vms/plan",
+        "POST /v1/vms/{name}/move/plan",
+        "POST /v1/vms/{name}/resize/plan",
+        "POST /v1/hosts/{name}/mig-layout/plan",
+    }
 )
 """Routes that only read, though they have a body: no refusal of theirs kept anybody from a change."""
 
@@ -49,6 +54,10 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/rename": Rule("query", _USE),
     "POST /v1/vms/{name}/move": Rule("pool", _OPERATE),
     "POST /v1/vms/{name}/move/plan": Rule("pool", _OPERATE),
+    "POST /v1/vms/{name}/networks": Rule("query", _USE),
+    "DELETE /v1/vms/{name}/networks/{network}": Rule("query", _USE),
+    "POST /v1/vms/{name}/resize": Rule("query", _USE),
+    "POST /v1/vms/{name}/resize/plan": Rule("query", _USE),
     "POST /v1/vms/{name}/maintenance": Rule("query", _USE),
     "POST /v1/vms/{name}/extend": Rule("query", _USE),
     "POST /v1/vms/{name}/provision": Rule("query", _USE),
@@ -160,6 +169,7 @@ RULES: Final[dict[str, Rule]] = {
     "DELETE /v1/volumes/{name}": Rule("query", _USE),
     "POST /v1/volumes/{name}/attach": Rule("query", _USE),
     "POST /v1/volumes/{name}/detach": Rule("query", _USE),
+    "POST /v1/volumes/{name}/resize": Rule("query", _USE),
     "GET /v1/operations": Rule("list", _SEE),
     "GET /v1/operations/{operation_id}": Rule("operation", _SEE),
     "GET /v1/operations/{operation_id}/events": Rule("operation", _SEE),

@@ -48,7 +48,9 @@ from orchestrator.services.vms.capacity import CapacityService
 from orchestrator.services.vms.driver_answers import AskedDrivers
 from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.moving import VmMoves
+from orchestrator.services.vms.network_cards import NetworkCards
 from orchestrator.services.vms.planning import Planner
+from orchestrator.services.vms.resizing import VmResizing
 from orchestrator.services.vms.vms import VmService
 from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.services.webhooks import WebhookService
@@ -60,6 +62,8 @@ class Services:
 
     vms: VmService
     moving: VmMoves
+    resizing: VmResizing
+    network_cards: NetworkCards
     guest_access: GuestAccessService
     consoles: ConsoleService
     guests: GuestService
@@ -146,6 +150,8 @@ def services_of(
     return Services(
         vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
         moving=moving,
+        network_cards=NetworkCards(store=store, engine=engine, networks=networks, clock=clock, ids=ids),
+        resizing=VmResizing(store=store, engine=engine, planner=planner, moving=moving),
         guest_access=access,
         consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),

@@ -58,6 +58,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "vm provision train guest_driver guest_cuda guest_check",
         "vm provision train guest_check --new-host-key --no-wait",
     ),
+    "vm resize": (
+        "vm resize train --offering t4-4q --dry-run",
+        "vm resize train --offering t4-4q --memory 16GiB --restart",
+    ),
     "vm move": (
         "vm move train --dry-run",
         "vm move train --to gpu-2 --bandwidth 200MiB",
@@ -105,6 +109,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "image remove": ("image remove debian-13",),
     "network create": ("network create blue --subnet 10.88.1.0/24", "network create common --shared"),
     "network add": ("network add office --bridge br0 --vlan 120", "network add common"),
+    "network attach": ("network attach storage train",),
+    "network detach": ("network detach storage train",),
     "network remove": ("network remove office",),
     "network list": ("network list",),
     "network show": ("network show blue",),
@@ -135,6 +141,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "volume set": ("volume set data --label Team=vision",),
     "volume attach": ("volume attach data train",),
     "volume detach": ("volume detach data train",),
+    "volume resize": ("volume resize data --size 40G",),
     "volume delete": ("volume delete data",),
     "pool create": ("pool create fast", "pool create fast --host gpu-1"),
     "pool list": ("pool list",),

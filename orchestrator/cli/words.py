@@ -57,6 +57,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("user", "users", "member", "members", "group", "groups"), "tenant members"),
     **dict.fromkeys(("disk", "disks"), "volume"),
     **dict.fromkeys(("firewall", "security-groups", "secgroup"), "security-group"),
+    **dict.fromkeys(("grow", "extend-disk"), "volume resize"),
+    **dict.fromkeys(("resize", "scale"), "vm resize"),
     **dict.fromkeys(("task", "tasks", "jobs"), "operation"),
     **dict.fromkeys(("wait",), "operation wait"),
     **dict.fromkeys(("health", "check"), "doctor"),
@@ -71,13 +73,12 @@ IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("new", "register", "upload", "import", "create", "add"), ("create", "add")),
     **dict.fromkeys(("list", "status"), ("list", "show", "status")),
     **dict.fromkeys(("reboot",), ("restart",)),
+    **dict.fromkeys(("resize", "grow", "extend", "expand", "scale"), ("resize",)),
     **dict.fromkeys(("migrate", "live-migrate"), ("move",)),
     **dict.fromkeys(("disable", "maintenance", "lock"), ("cordon",)),
     **dict.fromkeys(("enable", "unlock"), ("uncordon",)),
 }
 """In a group of commands (``quota get``): the first that the group has."""
-_SIZE: Final = "keep data in a volume and create the VM again: 'vgpuctl create-vm --help'"
-_LARGER: Final = "create a larger one, give it to the VM too and copy: 'vgpuctl volume create --help'"
 _ELSEWHERE: Final = (
     "'vgpuctl host drain HOST' moves VMs off a host that answers, 'vgpuctl vm move NAME --to HOST' one of them"
 )
@@ -85,7 +86,6 @@ _COPY: Final = "'vgpuctl export' prints VMs as a file; data that is to stay is k
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
 NOT_BUILT: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("resize", "scale", "edit", "grow", "extend-disk"), _SIZE),
     **dict.fromkeys(("evacuate", "rebalance"), _ELSEWHERE),
     **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
@@ -119,7 +119,7 @@ def instead_of(
     if inside:
         return f"did you mean {inside[0]}?"
     if word in NOT_BUILT:
-        return f"not built: {_LARGER if group == 'volume' and NOT_BUILT[word] is _SIZE else NOT_BUILT[word]}"
+        return f"not built: {NOT_BUILT[word]}"
     meant = COMMANDS.get(word, word.removesuffix("s"))
     elsewhere = " " in meant  # with its noun, so that it says where
     return f"did you mean {meant}?" if elsewhere or meant in known else None

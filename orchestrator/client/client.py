@@ -120,6 +120,22 @@ class Client(SiteCalls):
         """What :meth:`move_vm` would do."""
         return self._post(path_of("vms", name, "move", "plan"), wanted, tenant=tenant)
 
+    def attach_network(self, network: str, vm: str, tenant: str) -> models.Started:
+        """One more network card of a VM, which may run."""
+        return self._post(path_of("vms", vm, "networks"), {"network": network}, tenant=tenant)
+
+    def detach_network(self, network: str, vm: str, tenant: str) -> models.Started:
+        """Its last network card, which is on that network."""
+        return self._delete(path_of("vms", vm, "networks", network), tenant=tenant)
+
+    def resize_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
+        """``wanted``: ``profile``; ``vcpus``, ``memory_mib``, else as it says; ``restart``: though it runs."""
+        return self._post(path_of("vms", name, "resize"), wanted, tenant=tenant)
+
+    def plan_vm_resize(self, name: str, tenant: str, wanted: Body) -> models.ResizePlan:
+        """What :meth:`resize_vm` would do."""
+        return self._post(path_of("vms", name, "resize", "plan"), wanted, tenant=tenant)
+
     def choose_vm_maintenance(self, name: str, tenant: str, at: str | None) -> models.Vm:
         """``at``: from when on it may be stopped; None: now."""
         return self._post(path_of("vms", name, "maintenance"), {"at": at}, tenant=tenant)
@@ -180,12 +196,16 @@ class Client(SiteCalls):
         return self._delete(path_of("volumes", name), tenant=tenant)
 
     def attach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
-        """To a VM that is stopped."""
+        """To a VM, which may run."""
         return self._post(path_of("volumes", name, "attach"), {"vm": vm}, tenant=tenant)
 
     def detach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
-        """From a VM that is stopped; what is on it stays."""
+        """From a VM, which may run; what is on it stays."""
         return self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
+
+    def resize_volume(self, name: str, size_bytes: int, tenant: str) -> models.Started:
+        """To a larger size, also while a VM runs that has it."""
+        return self._post(path_of("volumes", name, "resize"), {"size_bytes": size_bytes}, tenant=tenant)
 
     def pools(self) -> list[models.Pool]:
         return self._list(path_of("pools"))

@@ -15,7 +15,7 @@ from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.offerings.offering import Offering, OfferingKind, VmSize, unsupported
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.lease import WantedEnd
-from orchestrator.core.vms.vm import VmShape
+from orchestrator.core.vms.vm import VmShape, VmSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +148,41 @@ class MoveVm:
     """So is one that may not move while it runs, or whose move fails."""
     force: bool = False
     """Whatever its tenant's policy says of when its VMs may be stopped."""
+    spec: VmSpec | None = None
+    """As what it goes, where that is another size; None: as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResizeVm:
+    """A VM that is to become another size."""
+
+    name: str
+    tenant: str
+    profile: str
+    """Name of an offering, vGPU type or MIG profile, or ``gpu:N``."""
+    vcpus: int = 0
+    """This and the next are 0 where they are as the profile says."""
+    memory_mib: int = 0
+    restart: bool = False
+    """One that runs may be shut down for it, and is started again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResizePlan:
+    """What a resize would do; nothing was stored."""
+
+    source: str
+    """Host that the VM is on."""
+    target: str
+    """Host that it would be on: its own where it fits there."""
+    gpus: tuple[str, ...]
+    """Of its devices then, in their order; one for each."""
+    why: str
+    """Why there, for people."""
+    vcpus: int
+    memory_mib: int
+    restarts: bool
+    """It runs, and would be shut down and started."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,25 @@ def check_may_rename(tx: Transaction, vm: Vm) -> None:
     check_idle(tx, vm)
 
 
+def check_settled(tx: Transaction, vm: Vm) -> None:
+    """Running or stopped, and nothing works on it. :raises Conflict: ``vm.busy``"""
+    if vm.state != "running":
+        check_state(vm, "stopped")
+    check_idle(tx, vm)
+
+
+def check_free_port(tx: Transaction, vm: Vm) -> None:
+    """Of one that runs, as its host was observed last; none was told of by an older agent.
+
+    :raises Conflict: ``vm.no_port``"""
+    snapshot = tx.hosts.snapshot(vm.host) if vm.state == "running" else None
+    domains = () if snapshot is None else snapshot.domains
+    if any(domain.uuid == vm.id and domain.free_ports == 0 for domain in domains):
+        name = vm.spec.name
+        hint = f"'vgpuctl stop-vm {name}' stops it; once it is started again, it has free ports"
+        raise Conflict("vm.no_port", f"VM {name} runs and has no free PCIe port for another device", hint=hint)
+
+
 def check_idle(tx: Transaction, vm: Vm) -> None:
     """:raises Conflict: ``vm.busy``"""
     running = running_operation(tx, vm)

@@ -29,7 +29,16 @@ from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.volume import id_of
-from orchestrator.sim import gpu_settings, mig_actions, nics, pool_actions, vgpu_actions, vm_actions, whole_gpus
+from orchestrator.sim import (
+    gpu_settings,
+    mig_actions,
+    nics,
+    plugging,
+    pool_actions,
+    vgpu_actions,
+    vm_actions,
+    whole_gpus,
+)
 from orchestrator.sim.gpu_settings import settings_of
 from orchestrator.sim.machine import Effect, SimulatedMachine, claim, gpu_there, release
 from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of
@@ -176,6 +185,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **nics.HANDLERS,
     **vm_actions.HANDLERS,
     **pool_actions.HANDLERS,
+    **plugging.HANDLERS,
     **SETTLING,
     AcceptGpus: vgpu_actions.accept,
     ManageGpus: manage,

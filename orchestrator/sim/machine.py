@@ -44,6 +44,10 @@ class Domain:
     adopted: bool = False
     data: tuple[str, ...] = ()
     """Files of its data volumes."""
+    cards: int = 1
+    """How many network cards it has."""
+    free_ports: int = 0
+    """How many devices can be plugged in while it runs."""
     affinity: tuple[str, ...] = ()
     memory_words: str = "any"
     uefi: bool = False

@@ -117,6 +117,7 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
         disk_bytes=domain.disk_bytes,
         affinity=domain.affinity,
         memory_words=domain.memory_words,
+        free_ports=domain.free_ports if domain.running else None,
     )
 
 

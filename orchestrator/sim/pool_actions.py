@@ -50,7 +50,7 @@ def withdraw(machine: SimulatedMachine, action: WithdrawPool) -> ActionResult:
 def share(machine: SimulatedMachine, action: ShareDisks) -> ActionResult:
     changed = False
     for file in action.files:
-        pool = _pool(machine, file)
+        pool = pool_with(machine, file)
         if file not in pool.files:
             raise NotFound("volume.missing", "the disk is not in its pool")
         if machine.owner(_key(file)) != action.vm:
@@ -65,14 +65,14 @@ def leave(machine: SimulatedMachine, action: LeaveDisks) -> ActionResult:
     changed = False
     for file in action.files:
         if machine.owner(_key(file)) == action.vm:
-            _check_closed(machine, _pool(machine, file), file)
+            _check_closed(machine, pool_with(machine, file), file)
             release(machine, _key(file), action.vm)
             changed = True
     return ActionResult(changed=changed)
 
 
 def _create_volume(machine: SimulatedMachine, action: CreateVolume) -> ActionResult:
-    pool, key = _pool(machine, action.volume), _key(action.volume)
+    pool, key = pool_with(machine, action.volume), _key(action.volume)
     if action.volume in pool.files:
         if machine.owner(key) != action.vm:
             raise Conflict("host.foreign_file", f"{action.volume} exists and is not this VM's")
@@ -88,7 +88,7 @@ def _create_volume(machine: SimulatedMachine, action: CreateVolume) -> ActionRes
 
 
 def _delete_volume(machine: SimulatedMachine, action: DeleteVolume) -> ActionResult:
-    pool = _pool(machine, action.volume)
+    pool = pool_with(machine, action.volume)
     if pool.leases.get(action.volume) != machine.machine_id:
         return leave(machine, LeaveDisks(vm=action.vm, files=(action.volume,)))
     _check_closed(machine, pool, action.volume)
@@ -101,7 +101,7 @@ def _delete_volume(machine: SimulatedMachine, action: DeleteVolume) -> ActionRes
 
 
 def _create_data(machine: SimulatedMachine, action: CreateDataVolume) -> ActionResult:
-    pool = _pool(machine, action.volume)
+    pool = pool_with(machine, action.volume)
     if pool.files.get(action.volume, action.size_bytes) != action.size_bytes:
         raise Conflict("volume.differs", "the data volume exists with another size")
     changed = action.volume not in pool.files
@@ -111,7 +111,7 @@ def _create_data(machine: SimulatedMachine, action: CreateDataVolume) -> ActionR
 
 
 def _delete_data(machine: SimulatedMachine, action: DeleteDataVolume) -> ActionResult:
-    pool = _pool(machine, action.volume)
+    pool = pool_with(machine, action.volume)
     if machine.owner(_key(action.volume)) is not None or action.volume in pool.writers:
         raise Conflict("volume.in_use", "a VM has the data volume")
     changed = pool.files.pop(action.volume, None) is not None
@@ -121,7 +121,7 @@ def _delete_data(machine: SimulatedMachine, action: DeleteDataVolume) -> ActionR
 
 
 def _attach(machine: SimulatedMachine, action: AttachVolume) -> ActionResult:
-    pool, vm = _pool(machine, action.volume), machine.owner(_key(action.volume))
+    pool, vm = pool_with(machine, action.volume), machine.owner(_key(action.volume))
     if action.volume not in pool.files:
         raise NotFound("volume.missing", "the data volume is not in its pool")
     if vm not in {None, action.vm}:
@@ -134,7 +134,7 @@ def _attach(machine: SimulatedMachine, action: AttachVolume) -> ActionResult:
 def _detach(machine: SimulatedMachine, action: DetachVolume) -> ActionResult:
     if machine.owner(_key(action.volume)) != action.vm:
         return SO_ALREADY
-    pool = _pool(machine, action.volume)
+    pool = pool_with(machine, action.volume)
     _check_closed(machine, pool, action.volume)
     if pool.leases.get(action.volume) == machine.machine_id:
         del pool.leases[action.volume]
@@ -149,7 +149,7 @@ def _start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     if domain is None or domain.running:
         return vm_actions.start(machine, action)
     files = (*domain.data, *(() if described is None else (described.domain.volume,)))
-    shared = [(_pool(machine, file), file) for file in files if pool_of(file) is not None]
+    shared = [(pool_with(machine, file), file) for file in files if pool_of(file) is not None]
     for pool, file in shared:
         if pool.leases.get(file) != machine.machine_id:
             raise Conflict("pool.held_elsewhere", "the VM's disk in the pool is another host's to open")
@@ -196,7 +196,7 @@ def _mounted(machine: SimulatedMachine, name: str) -> SimulatedPool:
     return pool
 
 
-def _pool(machine: SimulatedMachine, file: str) -> SimulatedPool:
+def pool_with(machine: SimulatedMachine, file: str) -> SimulatedPool:
     name = pool_of(file) or ""
     pool = _mounted(machine, short_of(name))
     if pool.pool_id is None or not is_the_pool(name, pool.pool_id):

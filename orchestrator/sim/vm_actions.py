@@ -26,6 +26,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from orchestrator.core.domain_xml.domain import SPARE_PORTS
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.cpus import CpuPlace, own_cpus
@@ -230,7 +231,17 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     return DONE
 
 
-_OF_THE_HOST = ("running", "paused", "address", "started_at", "vcpus", "memory_mib", "disk_bytes", "adopted")
+_OF_THE_HOST = (
+    "running",
+    "paused",
+    "address",
+    "started_at",
+    "vcpus",
+    "memory_mib",
+    "disk_bytes",
+    "adopted",
+    "free_ports",
+)
 """What of a domain no definition of ours changes."""
 
 
@@ -240,6 +251,7 @@ def _described(domain: DomainDescription) -> Domain:
         name=domain.name,
         devices=(*(device.name for device in domain.devices), *filter(None, (domain.nic,))),
         data=domain.data,
+        cards=len(domain.networks),
         affinity=() if domain.cpus is None else place.affinity,
         memory_words=place.memory_words,
         uefi=domain.firmware == "uefi",
@@ -280,6 +292,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     _check_cpus(machine, domain)
     _check_pages(machine, domain)
     domain.running, domain.paused, domain.started_at = True, False, machine.now
+    domain.free_ports = SPARE_PORTS
     domain.address = _address(machine, action.vm, domain)
     kernel.opened |= set(domain.devices)
     machine.nvram |= {action.vm} if domain.uefi else set()

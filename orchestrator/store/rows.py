@@ -24,6 +24,7 @@ from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, O
 from orchestrator.core.overlay import Port
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.claim import Claim, DeviceClaim
+from orchestrator.core.vms.size import HeldSize
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.store.records import OperationFilter
 from orchestrator.store.statements import AnyRow
@@ -135,6 +136,15 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
         if values[name] is not None:
             values[name] = read(values[name])
     return Vm(**{**values, "firmware": values["firmware"] or "bios", "ports": values["ports"] or ()})
+
+
+_SIZE: Final = TypeAdapter(HeldSize).validator.validate_python
+
+
+def size_of(stored: object) -> HeldSize:
+    """What ``dataclasses.asdict`` made of one, and JSON of that."""
+    size: HeldSize = _SIZE(stored)
+    return size
 
 
 _STARTED_WITH: Final = ("id", "kind", "subject", "subject_name", "tenant", "attempt", "went_on", "created_at")

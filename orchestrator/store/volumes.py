@@ -96,6 +96,26 @@ class Volumes:
         """Its file exists."""
         self._set(volume_id, state="ready")
 
+    def resize(self, volume_id: str, size_bytes: int, capacity: HostCapacity | None) -> None:
+        """``capacity``: of its host, for more than it has. Gone already is fine.
+
+        :raises ClaimLost: the host or its pool has too little disk left"""
+        before = self.find_id(volume_id)
+        if before is None or before.size_bytes == size_bytes:
+            return
+        after, more = replace(before, size_bytes=size_bytes), size_bytes - before.size_bytes
+        if before.pool is not None:
+            let_go_of_pool(self._db, volume_id)
+            Pools(self._db).take(before.pool, volume_id, size_bytes)
+        if before.host is not None and before.state != "lost":
+            if capacity is None:
+                self._usage.give(before.host, vcpus=0, memory_mib=0, disk_bytes=-more)
+            else:
+                self._take(replace(before, size_bytes=more), before.host, capacity)
+        self._db.execute(update(volumes).where(_ID).values(size_bytes=size_bytes), {"its_id": volume_id})
+        self._tenants.change(before.tenant, held_of(before), held_of(after))
+        self._note(after, "resized")
+
     def detach(self, volume_id: str, vm: str) -> None:
         """Nobody has it, if the VM had it."""
         its = update(volumes).where(_ID, volumes.c.vm == vm).values(vm=None).returning(volumes)

@@ -52,7 +52,9 @@ _COMMANDS: Final[dict[str, frozenset[str]]] = {
     "Profiles": frozenset({"profile list", "profile show"}),
     "Images": frozenset({"image list", "image remove"}),
     "Networks": frozenset({"network list", "network create", "network add", "network remove"}),
-    "Volumes": frozenset({"volume list", "volume create", "volume attach", "volume detach", "volume delete"}),
+    "Volumes": frozenset(
+        {"volume list", "volume create", "volume attach", "volume detach", "volume resize", "volume delete"}
+    ),
     "Tenants": frozenset({"tenant list", "tenant create", "tenant delete", "quota show", "quota set", "token create"}),
     "Drivers": frozenset({"driver check"}),
     "Bundles": frozenset({"driver bundle"}),

@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
 from orchestrator.core.actions.live_move import LiveMove
 from orchestrator.core.actions.volume_copy import VolumeCopy
-from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+    GrowDataVolume,
+    PlugDevices,
+)
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.pool import pool_of
 from tests.fakes.fake_machine import FakeMachine, data_of, devices
@@ -94,6 +101,13 @@ def _detach(machine: FakeMachine, action: DetachVolume) -> None:
     machine.data[action.volume] = (size, None)
 
 
+def _grow(machine: FakeMachine, action: GrowDataVolume) -> None:
+    size, vm = machine.data[action.volume]
+    if size > action.size_bytes:
+        raise Conflict("volume.differs", "the data volume is larger")
+    machine.data[action.volume] = (action.size_bytes, vm)
+
+
 def check_data(machine: FakeMachine, vm: str, xml: str) -> None:
     """That a definition takes only what the VM has."""
     for file in data_of(xml):
@@ -101,9 +115,28 @@ def check_data(machine: FakeMachine, vm: str, xml: str) -> None:
             raise Conflict("vm.file_foreign", "the VM's definition takes a file that is not the VM's")
 
 
-HANDLERS: dict[type[HostAction], Callable[..., None]] = {
-    CreateDataVolume: _create_data,
-    DeleteDataVolume: _delete_data,
-    AttachVolume: _attach,
-    DetachVolume: _detach,
-}
+def keeps(vm: str) -> str:
+    """Under which it is written that its guest lets go of no disk."""
+    return f"keeps: {vm}"
+
+
+Handlers = dict[type[HostAction], Callable[..., None]]
+
+
+def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
+    """``define``: of a domain, whose files are among these."""
+
+    def plug(machine: FakeMachine, action: PlugDevices) -> None:
+        before, running = machine.domains[action.vm]
+        if running and keeps(action.vm) in machine.written and not set(data_of(before)) <= set(action.domain.data):
+            raise Fatal("vm.device_kept", "the guest did not let go of it")
+        define(machine, DefineDomain(vm=action.vm, domain=action.domain))
+
+    return {
+        CreateDataVolume: _create_data,
+        DeleteDataVolume: _delete_data,
+        AttachVolume: _attach,
+        DetachVolume: _detach,
+        GrowDataVolume: _grow,
+        PlugDevices: plug,
+    }

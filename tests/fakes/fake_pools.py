@@ -8,7 +8,13 @@ from collections.abc import Callable
 
 from orchestrator.core.actions.host_actions import CreateVolume, DeleteVolume, HostAction
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
-from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+    GrowDataVolume,
+)
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
 from orchestrator.core.hosts.pool import is_the_pool, pool_of, short_of
 from orchestrator.core.vms.vm import DATA_FILE
@@ -129,6 +135,15 @@ def _detach(machine: FakeMachine, action: DetachVolume) -> None:
         _pool(machine, action.volume).leases.pop(action.volume, None)
 
 
+def _grow(machine: FakeMachine, action: GrowDataVolume) -> None:
+    pool = _pool(machine, action.volume)
+    if pool.files[action.volume] > action.size_bytes:
+        raise Conflict("volume.differs", "the data volume is larger")
+    pool.files[action.volume] = action.size_bytes
+    if action.volume in machine.data:
+        machine.data[action.volume] = action.size_bytes, machine.data[action.volume][1]
+
+
 _IN_POOLS: dict[type[HostAction], Callable[..., None]] = {
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
@@ -136,6 +151,7 @@ _IN_POOLS: dict[type[HostAction], Callable[..., None]] = {
     DeleteDataVolume: _delete_data,
     AttachVolume: _attach,
     DetachVolume: _detach,
+    GrowDataVolume: _grow,
 }
 HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     DeclarePool: _declare,

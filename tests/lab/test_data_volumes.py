@@ -33,10 +33,10 @@ def volume(enrolled: Enrolled) -> Iterator[str]:
     assert enrolled.shell(FILES).split() == []
 
 
-def disk_of(enrolled: Enrolled, vm: str) -> str:
+def disk_of(enrolled: Enrolled, vm: str, size_mib: int = SIZE_MIB) -> str:
     """The device of the volume in a guest; it has the volume's size there."""
     name, sectors = enrolled.in_guest(vm, FIND).split()
-    assert int(sectors) * 512 == SIZE_MIB * MIB
+    assert int(sectors) * 512 == size_mib * MIB
     return f"/dev/{name}"
 
 
@@ -63,7 +63,6 @@ def test_what_a_guest_writes_on_its_volume_the_next_vm_reads(enrolled: Enrolled,
     product.ok("restart-vm", "first")
     assert read(enrolled, "first") == "kept-by-first"
     assert product.json("show-vm", "first")["addresses"] == [address]
-    product.refused(5, "volume", "detach", volume, "first")
     product.ok("stop-vm", "first")
     product.ok("volume", "detach", volume, "first")
     product.ok("delete-vm", "first", "--yes")
@@ -74,6 +73,51 @@ def test_what_a_guest_writes_on_its_volume_the_next_vm_reads(enrolled: Enrolled,
     product.ok("start-vm", "second")
     assert read(enrolled, "second") == "kept-by-first"
     product.refused(5, "volume", "delete", volume, "--yes")
+
+
+def eventually(enrolled: Enrolled, vm: str, command: str, wanted: str) -> None:
+    """The guest's kernel finds what was plugged in, some tenths of a second later."""
+    deadline = time.monotonic() + 30
+    while (answer := enrolled.in_guest(vm, command).strip()) != wanted:
+        assert time.monotonic() < deadline, answer
+        time.sleep(1)
+
+
+def test_a_guest_that_runs_gets_a_volume_more_of_it_and_lets_go_of_it(enrolled: Enrolled, volume: str) -> None:
+    product = enrolled.product
+    product.ok(*enrolled.request("live", "--ssh-key", enrolled.public_key))
+    for text in ("first time", "second time"):
+        product.ok("volume", "attach", volume, "live")
+        eventually(enrolled, "live", f"{FIND} | wc -l", "1")
+        disk_of(enrolled, "live")
+        written(enrolled, "live", text.replace(" ", "-"))
+        product.ok("volume", "detach", volume, "live")
+        eventually(enrolled, "live", f"{FIND} | wc -l", "0")
+    product.ok("volume", "attach", volume, "live")
+    assert read(enrolled, "live") == "second-time"
+
+    product.refused(2, "volume", "resize", volume, "--size", "16MiB")
+    product.ok("volume", "resize", volume, "--size", f"{2 * SIZE_MIB}MiB")
+    eventually(enrolled, "live", f"{FIND} | cut -d' ' -f2", str(2 * SIZE_MIB * MIB // 512))
+    product.ok("restart-vm", "live")
+    disk_of(enrolled, "live", 2 * SIZE_MIB)
+
+
+def test_a_guest_that_runs_gets_a_network_card_and_loses_it(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    product.ok("network", "create", "inner")
+    product.ok(*enrolled.request("carded", "--ssh-key", enrolled.public_key))
+    cards = "ls /sys/class/net | grep -c ^eth"
+    eventually(enrolled, "carded", cards, "1")
+    product.ok("network", "attach", "inner", "carded")
+    eventually(enrolled, "carded", cards, "2")
+    lease = "ip link set eth1 up; udhcpc -q -n -i eth1 -s /etc/udhcpc.script; ip -4 -o address"
+    told = enrolled.in_guest("carded", lease)
+    assert len([line for line in told.splitlines() if " eth" in line]) == 2, told
+    product.ok("network", "detach", "inner", "carded")
+    eventually(enrolled, "carded", cards, "1")
+    product.ok("delete-vm", "carded", "--yes")
+    product.ok("network", "delete", "inner")
 
 
 @pytest.mark.soak

@@ -23,6 +23,7 @@ from tests.fakes.fake_actions import lose_ledger, take_network_away
 from tests.fakes.fake_host import no_fault
 from tests.fakes.recount import miscounted
 from tests.operations import (
+    cards_of_vms,
     driver_swaps,
     fabric,
     gpu_cards,
@@ -33,6 +34,7 @@ from tests.operations import (
     network_functions,
     pools,
     preemption,
+    resizes,
     schedulers,
     several_vgpus,
     shared_instances,
@@ -41,7 +43,9 @@ from tests.operations import (
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, is_at_nothing
 from tests.operations.striking_journal import StrikingJournal
 
-_VOLATILE = ("last_seen_at", "epoch", "blob", "operation", "created_at", "addresses", "changed")
+_VOLATILE = (
+    "last_seen_at", "epoch", "blob", "operation", "created_at", "addresses", "changed", "capacity_bytes", "free_bytes",
+)  # fmt: skip
 """``epoch`` among them: a higher one harms nobody, and a step done twice raises it twice."""
 _MEMORY = Path("/dev/shm")
 
@@ -268,7 +272,10 @@ SCENES = (
     *_whole_gpu_scenes(),
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
     *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES, *shared_instances.CASES)),
-    *(Scene(*case) for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES)),
+    *(
+        Scene(*case)
+        for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES, *resizes.CASES, *cards_of_vms.CASES)
+    ),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

@@ -15,6 +15,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFoun
 from orchestrator.core.vms.volume import Volume
 from orchestrator.services.messages import CreateVm, Started
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.fake_data_volumes import keeps
 from tests.fakes.fake_machine import data_of
 from tests.operations.test_vm_life import finished, make
 from tests.operations.volumes import SIZE
@@ -93,8 +94,6 @@ def test_a_stopped_vm_gets_volumes_and_gives_them_back(plane: ControlPlane) -> N
     assert volumes.attach("default", "data", "train").operation is None
     done(plane, plane.services.vms.start("default", "train"))
     assert data_of(machine.domains[vm.id][0]) == files
-    hint = refused("vm.running", Conflict, lambda: volumes.detach("default", "data", "train")).hint
-    assert "stop-vm train" in str(hint)
     done(plane, plane.services.vms.stop("default", "train"))
     done(plane, volumes.detach("default", "data", "train"))
     assert data_of(machine.domains[vm.id][0]) == files[1:]
@@ -102,6 +101,57 @@ def test_a_stopped_vm_gets_volumes_and_gives_them_back(plane: ControlPlane) -> N
     done(plane, volumes.delete("default", "data"))
     assert set(machine.data) == {files[1]}
     refused("volume.unknown", NotFound, lambda: volumes.get("default", "data"))
+
+
+def test_a_running_vm_gets_volumes_and_gives_them_back(plane: ControlPlane) -> None:
+    volumes, machine = plane.services.volumes, plane.machine(T4_HOST)
+    make(plane)
+    vm = plane.services.vms.get("default", "train")
+    volumes.create("default", "data", SIZE)
+    done(plane, volumes.attach("default", "data", "train"))
+    assert data_of(machine.domains[vm.id][0]) == (volume(plane).file,)
+    machine.written[keeps(vm.id)] = "mounted"
+    ended = finished(plane, volumes.detach("default", "data", "train").operation)
+    assert ended.state == "undone"
+    assert (ended.error or {})["code"] == "vm.device_kept"
+    assert (volume(plane).vm, data_of(machine.domains[vm.id][0])) == (vm.id, (volume(plane).file,))
+    del machine.written[keeps(vm.id)]
+    done(plane, volumes.detach("default", "data", "train"))
+    assert (volume(plane).vm, data_of(machine.domains[vm.id][0])) == (None, ())
+    assert plane.services.vms.get("default", "train").state == "running"
+
+
+def test_a_volume_becomes_larger_and_never_smaller(plane: ControlPlane) -> None:
+    volumes, machine, quotas = plane.services.volumes, plane.machine(T4_HOST), plane.services.tenancy.quotas
+    volumes.create("default", "data", SIZE)
+    assert volumes.resize("default", "data", 2 * SIZE).operation is None, "no host has a file of it yet"
+    done(plane, plane.services.vms.create(having("data")))
+    done(plane, volumes.resize("default", "data", 3 * SIZE))
+    vm = plane.services.vms.get("default", "train")
+    assert (volume(plane).size_bytes, machine.data[volume(plane).file]) == (3 * SIZE, (3 * SIZE, vm.id))
+    assert volumes.resize("default", "data", 3 * SIZE).operation is None
+    refused("volume.shrinks", InvalidInput, lambda: volumes.resize("default", "data", SIZE))
+    refused("volume.no_capacity", NoCapacity, lambda: volumes.resize("default", "data", 600 * GIB))
+    used = {one.resource: one.used for one in quotas.get("default")}["disk"]
+    quotas.change("default", {"disk": used + 1024})
+    refused("quota.exceeded", QuotaExceeded, lambda: volumes.resize("default", "data", 4 * SIZE))
+    assert volume(plane).size_bytes == 3 * SIZE
+
+
+def test_nothing_else_is_begun_on_a_volume_that_grows(plane: ControlPlane) -> None:
+    volumes = plane.services.volumes
+    volumes.create("default", "data", SIZE)
+    done(plane, plane.services.vms.create(having("data")))
+    growing = volumes.resize("default", "data", 2 * SIZE)
+    refused("vm.busy", Conflict, lambda: volumes.detach("default", "data", "train"))
+    refused("vm.busy", Conflict, lambda: volumes.resize("default", "data", 3 * SIZE))
+    done(plane, growing)
+    done(plane, plane.services.vms.delete("default", "train"))
+    growing = volumes.resize("default", "data", 3 * SIZE)
+    refused("volume.busy", Conflict, lambda: volumes.delete("default", "data"))
+    refused("volume.busy", Conflict, lambda: plane.services.vms.create(having("data", name="next")))
+    done(plane, growing)
+    done(plane, volumes.delete("default", "data"))
 
 
 def test_a_volume_that_a_vm_has_is_not_deleted_and_nobody_elses(plane: ControlPlane) -> None:

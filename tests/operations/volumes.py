@@ -76,11 +76,25 @@ def delete_vm(plane: ControlPlane) -> str | None:
     return plane.services.vms.delete("default", "train").operation
 
 
+def grow(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.resize("default", "data", 2 * SIZE).operation
+
+
+def with_running_vm(plane: ControlPlane) -> None:
+    with_stopped_vm(plane)
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+
+
 CASES = (
     ("create with a new volume", "create_vm", with_volume, create),
     ("create with volumes", "create_vm", with_both, create),
     ("attach a new volume", "attach_volume", with_stopped_vm, attach),
     ("detach volume", "detach_volume", with_vm_that_has_it, detach),
+    ("plug volume in", "attach_volume", with_running_vm, attach),
+    ("plug volume out", "detach_volume", with_running_vm_that_has_it, detach),
+    ("grow volume", "grow_volume", with_made_volume, grow),
+    ("grow volume of a running vm", "grow_volume", with_running_vm_that_has_it, grow),
     ("delete vm with a volume", "delete_vm", with_running_vm_that_has_it, delete_vm),
     ("delete volume", "delete_volume", with_made_volume, delete),
 )

@@ -7,7 +7,7 @@ The ledger knows each by its file as ``data:<file>``, owned by its id, and as ``
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from orchestrator.agent.images import files
@@ -24,6 +24,7 @@ from orchestrator.core.actions.volumes import (
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
+    GrowDataVolume,
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.pool import file_path, pool_of
@@ -61,8 +62,7 @@ class DataVolumes:
         :raises InvalidInput: ``volume.size_invalid``, ``volume.file_invalid``
         :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
         volume, path = id_in(action.volume), self._path(action.volume)
-        if not MIN_DISK_BYTES <= action.size_bytes <= MAX_DISK_BYTES:
-            raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="16MiB to 64TiB")
+        _check_size(action.size_bytes)
         if path.exists() or path.is_symlink():
             self._check_ours(action.volume)
             if path.stat().st_size != action.size_bytes:
@@ -78,6 +78,22 @@ class DataVolumes:
             if not in_pool and not path.exists():
                 self._ledger.release(f"data:{path.name}")
         return ActionResult(changed=True)
+
+    def grow(self, action: GrowDataVolume, for_guest: Callable[[str, Path, int], bool]) -> ActionResult:
+        """``for_guest``: makes it larger for a VM that runs with it; False: it does not.
+
+        :raises NotFound: ``volume.missing``; :raises Conflict: ``volume.differs``, ``host.foreign_file``
+        :raises InvalidInput: ``volume.size_invalid``"""
+        path = self._existing(action.volume)
+        _check_size(action.size_bytes)
+        before, vm = path.stat().st_size, self.user(path.name)
+        if before > action.size_bytes:
+            raise Conflict(
+                "volume.differs", "the data volume is larger", hint="a volume never shrinks", details=path.name
+            )
+        if vm is None or not for_guest(vm, path, action.size_bytes):
+            os.truncate(path, action.size_bytes)
+        return ActionResult(changed=before != action.size_bytes)
 
     def delete(self, action: DeleteDataVolume) -> ActionResult:
         """Gone already is fine.
@@ -101,12 +117,7 @@ class DataVolumes:
     def attach(self, action: AttachVolume) -> ActionResult:
         """:raises NotFound: ``volume.missing``
         :raises Conflict: ``volume.in_use``, ``host.foreign_file``, ``pool.open_elsewhere``"""
-        path = self._path(action.volume)
-        if not path.exists():
-            raise NotFound(
-                "volume.missing", "the data volume is not on the host", hint="look at the host", details=path.name
-            )
-        self._check_ours(action.volume)
+        path = self._existing(action.volume)
         vm = self.user(path.name)
         if vm not in {None, action.vm}:
             raise Conflict("volume.in_use", "another VM has the data volume", hint="detach it first", details=vm)
@@ -160,6 +171,21 @@ class DataVolumes:
             volumes.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(name)))
         return tuple(volumes)
 
+    def is_open(self, path: str) -> bool:
+        """Whether a process has it, or that cannot be read."""
+        opened = open_below(self._paths, path)
+        return opened is None or path in opened
+
+    def _existing(self, file: str) -> Path:
+        """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``"""
+        path = self._path(file)
+        if not path.exists():
+            raise NotFound(
+                "volume.missing", "the data volume is not on the host", hint="look at the host", details=path.name
+            )
+        self._check_ours(file)
+        return path
+
     def _path(self, file: str) -> Path:
         id_in(file)
         pool = pool_of(file)
@@ -177,8 +203,13 @@ class DataVolumes:
             raise Conflict("host.foreign_file", f"{file} exists and is not ours", hint="look at the host")
 
     def _check_closed(self, path: Path) -> None:
-        opened = open_below(self._paths, str(path))
-        if opened is None or str(path) in opened:
+        if self.is_open(str(path)):
             raise Conflict(
                 "volume.in_use", "something has the data volume open", hint="stop the VM first", details=str(path)
             )
+
+
+def _check_size(size_bytes: int) -> None:
+    """:raises InvalidInput: ``volume.size_invalid``"""
+    if not MIN_DISK_BYTES <= size_bytes <= MAX_DISK_BYTES:
+        raise InvalidInput("volume.size_invalid", f"no disk has {size_bytes} bytes", hint="16MiB to 64TiB")

@@ -58,6 +58,8 @@ class DomainText:
     managed_by: str = ""
     unsafe: tuple[str, ...] = ()
     """Both as ``core.domain_xml.foreign`` tells them."""
+    free_ports: int = 0
+    """PCIe root ports that nothing is behind."""
 
 
 def read_domain_xml(xml: str) -> DomainText:
@@ -82,7 +84,23 @@ def read_domain_xml(xml: str) -> DomainText:
         port_addresses=tuple(_port_addresses(root)),
         managed_by=managed_by(root),
         unsafe=unsafe_parts(root),
+        free_ports=_free_ports(root),
     )
+
+
+def _free_ports(root: ElementTree.Element) -> int:
+    """A port's index is the number of the bus behind it."""
+    ports = root.findall("./devices/controller[@model='pcie-root-port']")
+    used = {_bus(address.get("bus", "")) for address in root.findall("./devices/*/address[@type='pci']")}
+    return sum(_bus(port.get("index", "")) not in used for port in ports)
+
+
+def _bus(text: str) -> int | None:
+    """As libvirt writes it: a bus in hexadecimal with ``0x``, an index in decimal."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return None
 
 
 def _device_addresses(root: ElementTree.Element) -> Iterator[ElementTree.Element]:

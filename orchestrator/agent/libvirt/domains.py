@@ -14,7 +14,7 @@ from typing import Any
 
 import libvirt
 
-from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.ledger import Ledger, Ownership
 from orchestrator.agent.libvirt.addresses import LEARNED, addresses_of, has_sent
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent, is_of_one_domain
 from orchestrator.agent.libvirt.domain_devices import DomainText, parts_of, read_domain_xml
@@ -80,7 +80,7 @@ class Domains:
         self._libvirt = connection
         self._learned = learned
         self._ledger = ledger
-        self._timing = timing
+        self.timing = timing
         self._cpus = PinnedCpus(ledger)
         self._is_plugged = is_plugged
 
@@ -93,8 +93,7 @@ class Domains:
         owner = self._ledger.owner(domain_key(vm))
         if is_defined and owner is None:
             raise _foreign(vm)
-        if owner is not None and owner.detail == ADOPTED:
-            raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with", details=vm)
+        _check_not_adopted(owner)
         check()
         if is_defined and owner is not None and owner.detail == _digest(xml) and self._still_takes(vm, xml):
             return ActionResult(changed=False)
@@ -112,6 +111,12 @@ class Domains:
             raise
         self._ledger.claim(domain_key(vm), vm, detail=_digest(xml))
         return ActionResult(changed=True)
+
+    def definition_changes(self, vm: str) -> None:
+        """Otherwise than by :meth:`define`, which then writes it whole. :raises Conflict: ``vm.adopted``"""
+        self.check_ours(vm)
+        _check_not_adopted(self._ledger.owner(domain_key(vm)))
+        self._ledger.claim(domain_key(vm), vm)
 
     def _still_takes(self, vm: str, xml: str) -> bool:
         """What it was defined with: nobody changed that on the host since."""
@@ -146,7 +151,7 @@ class Domains:
         if self._libvirt.call(lambda connection: _lookup(connection, vm) is not None):
             self._ledger.claim(domain_key(vm), vm, detail=ADOPTED if adopted else "")
             if not adopted and self.is_active(vm):
-                self._cpus.take(vm, read_domain_xml(self._on_own_domain(vm, _definition)).affinity)
+                self._cpus.take(vm, read_domain_xml(self.on_own_domain(vm, _definition)).affinity)
 
     def release(self, vm: str) -> bool:
         """Forget an adopted domain; whether it was one.
@@ -188,7 +193,7 @@ class Domains:
         """
         if not self.is_active(vm):
             owner = self._ledger.owner(domain_key(vm))
-            adopted, xml = owner is not None and owner.detail == ADOPTED, self._on_own_domain(vm, _definition)
+            adopted, xml = owner is not None and owner.detail == ADOPTED, self.on_own_domain(vm, _definition)
             check(xml, adopted)
             if not adopted:
                 self._cpus.take(vm, read_domain_xml(xml).affinity)
@@ -202,15 +207,11 @@ class Domains:
                 return False
             return True
 
-        changed = self._on_own_domain(
-            vm,
-            start,
-            code="vm.start_failed",
-            message="the VM did not start",
+        changed = self.on_own_domain(
+            vm, start, code="vm.start_failed", message="the VM did not start", limit_s=_START_SECONDS,
             hint="the details hold what QEMU said",
-            limit_s=_START_SECONDS,
-        )
-        state = self._on_own_domain(vm, _state)
+        )  # fmt: skip
+        state = self.on_own_domain(vm, _state)
         if state not in ("running", "paused"):
             raise Unknown("vm.start_failed", f"the VM was started and is {state} now", hint="look at its console")
         return ActionResult(changed=changed)
@@ -242,7 +243,7 @@ class Domains:
         def addresses(domain: Any) -> tuple[str, ...]:
             return addresses_of(domain, read_domain_xml(domain.XMLDesc()).interfaces, self._learned)
 
-        known: tuple[str, ...] = self._on_own_domain(vm, addresses)
+        known: tuple[str, ...] = self.on_own_domain(vm, addresses)
         return known
 
     def is_ours(self, vm: str) -> bool:
@@ -251,12 +252,12 @@ class Domains:
 
     def name_of(self, vm: str) -> str:
         """:raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.foreign_domain``"""
-        return str(self._on_own_domain(vm, lambda domain: domain.name()))
+        return str(self.on_own_domain(vm, lambda domain: domain.name()))
 
     def definition(self, vm: str) -> str:
         """What it is when it is started (XML). :raises NotFound: ``vm.not_found``
         :raises Conflict: ``vm.foreign_domain``"""
-        return str(self._on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)))
+        return str(self.on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)))
 
     def is_active(self, vm: str) -> bool:
         return self._libvirt.call(lambda connection: _is_active(connection, vm))
@@ -299,6 +300,7 @@ class Domains:
             return replace(
                 bare, managed_by=text.managed_by if foreign else "", unsafe=_unsafe(domain, text) if foreign else (),
                 transient=foreign and not domain.isPersistent(), devices=text.devices, vcpus=text.vcpus,
+                free_ports=text.free_ports if bare.active else None,
                 addresses=(
                     *addresses_of(domain, text.interfaces, self._learned),
                     *(() if foreign or not has_sent(domain, text.interfaces) else text.port_addresses),
@@ -319,11 +321,11 @@ class Domains:
                 domain.shutdown()
 
         self._libvirt.call(ask, code="vm.stop_failed", message="the VM could not be asked to shut down")
-        deadline = self._timing.monotonic() + grace_seconds
-        while self._timing.monotonic() < deadline:
+        deadline = self.timing.monotonic() + grace_seconds
+        while self.timing.monotonic() < deadline:
             if not self.is_active(vm):
                 return True
-            self._timing.sleep(_POLL_SECONDS)
+            self.timing.sleep(_POLL_SECONDS)
         return False
 
     def check_ours(self, vm: str) -> None:
@@ -331,7 +333,8 @@ class Domains:
         if self._ledger.owner(domain_key(vm)) is None:
             raise _foreign(vm)
 
-    def _on_own_domain(self, vm: str, function: Callable[[Any], Any], **call: Any) -> Any:
+    def on_own_domain(self, vm: str, function: Callable[[Any], Any], **call: Any) -> Any:
+        """Of libvirt's domain. :raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.foreign_domain``"""
         self.check_ours(vm)
 
         def on_domain(connection: Any) -> Any:
@@ -341,6 +344,12 @@ class Domains:
             return function(domain)
 
         return self._libvirt.call(on_domain, **call)
+
+
+def _check_not_adopted(owner: Ownership | None) -> None:
+    """:raises Conflict: ``vm.adopted``"""
+    if owner is not None and owner.detail == ADOPTED:
+        raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with", details=owner.vm)
 
 
 def _foreign(vm: str) -> Conflict:

@@ -17,6 +17,7 @@ from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import MAX_NAME, ProblemAnswer, VmInPath
 from orchestrator.api.schemas.moves import MovesAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.schemas.sizes import ResizePlanAnswer, ResizeVmBody
 from orchestrator.api.schemas.vm_parts import ChooseMaintenanceBody
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
@@ -268,6 +269,22 @@ def plan_move(
 ) -> MovePlanAnswer:
     """Plan a VM's move. What move would do; nothing is stored."""
     return MovePlanAnswer.copied(services.moving.plan(body.to_request(name, tenant)))
+
+
+@router.post("/{name}/resize", status_code=202)
+def resize(
+    response: Response, name: VmInPath, body: ResizeVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Resize a VM. It gets another profile, vCPUs and memory, on its host where that fits, else on another one."""
+    return started(response, services.resizing.resize(body.to_request(name, tenant)))
+
+
+@router.post("/{name}/resize/plan")
+def plan_resize(
+    name: VmInPath, body: ResizeVmBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> ResizePlanAnswer:
+    """Plan a VM's resize. What resize would do; nothing is stored."""
+    return ResizePlanAnswer.of(services.resizing.plan(body.to_request(name, tenant)), watching=watches_pool(caller))
 
 
 @router.post("/{name}/maintenance")

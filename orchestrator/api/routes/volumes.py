@@ -41,7 +41,14 @@ class AttachVolumeBody(StrictForm, example={"vm": "train"}):
     """Which VM the volume is attached to, or taken from."""
 
     vm: Name
-    """Name of a VM of the same tenant, which is stopped."""
+    """Name of a VM of the same tenant."""
+
+
+class ResizeVolumeBody(StrictForm, example={"size_bytes": 42949672960}):
+    """How large the volume becomes."""
+
+    size_bytes: int = Field(ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
+    """In bytes; not less than it has."""
 
 
 class DataVolumeAnswer(AboutAnswer):
@@ -134,7 +141,7 @@ def attach(
     caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
-    """Attach a volume to a stopped VM."""
+    """Attach a volume to a VM, which may run."""
     return started(response, services.volumes.attach(tenant, name, body.vm), caller.tenants)
 
 
@@ -147,5 +154,18 @@ def detach(
     caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
-    """Detach a volume from a stopped VM. What is on it stays."""
+    """Detach a volume from a VM, which may run. What is on it stays."""
     return started(response, services.volumes.detach(tenant, name, body.vm), caller.tenants)
+
+
+@router.post("/{name}/resize", status_code=202)
+def resize(
+    response: Response,
+    name: NameInPath,
+    body: ResizeVolumeBody,
+    services: ServicesOf,
+    caller: CallerOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> StartedAnswer:
+    """Resize a volume. It becomes larger, also while a VM runs that has it; none ever shrinks."""
+    return started(response, services.volumes.resize(tenant, name, body.size_bytes), caller.tenants)

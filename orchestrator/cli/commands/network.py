@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from orchestrator.cli.commands import network_cards
 from orchestrator.cli.commands.network_driver import app as driver_app
 from orchestrator.cli.complete import networks, vms
 from orchestrator.cli.confirm import Yes, confirm
@@ -36,6 +37,8 @@ from orchestrator.core.security_groups import MAX_PORT, SecurityRule
 
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 app.add_typer(driver_app, name="driver")
+app.command("attach")(network_cards.attach)
+app.command("detach")(network_cards.detach)
 
 _SHARED: Final = "shared"
 _NOT_SHARED: Final = "site, not shared"

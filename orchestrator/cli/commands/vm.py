@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli import guest_access
-from orchestrator.cli.commands import events, guest, vm_move, vm_power, vm_provision, vm_views
+from orchestrator.cli.commands import events, guest, vm_move, vm_power, vm_provision, vm_resize, vm_views
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, profiles
 from orchestrator.cli.confirm import Yes
@@ -280,6 +280,7 @@ for _verb, _function in (
     ("restart", vm_power.restart_vm),
     ("rename", vm_power.rename_vm),
     ("move", vm_move.move),
+    ("resize", vm_resize.resize),
     ("set", vm_power.set_vm),
     ("events", events.events),
     ("adopt", adopt),

@@ -145,7 +145,7 @@ def set_volume(
 
 @app.command("attach")
 def attach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
-    """Attach a data volume to a stopped VM."""
+    """Attach a data volume to a VM, which may run."""
     session = session_of(ctx)
     started = session.client.attach_volume(name, vm, tenant)
     _finish(session, name, started, f"{name} is attached to {vm}", session.format, wait=wait)
@@ -153,10 +153,24 @@ def attach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default",
 
 @app.command("detach")
 def detach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
-    """Take a data volume from a stopped VM; what is on it stays."""
+    """Take a data volume from a VM, which may run; what is on it stays."""
     session = session_of(ctx)
     started = session.client.detach_volume(name, vm, tenant)
     _finish(session, name, started, f"{name} is attached to no VM", session.format, wait=wait)
+
+
+@app.command("resize")
+def resize(
+    ctx: typer.Context,
+    name: Name,
+    size_after: Annotated[str, typer.Option("--size", help="How large it becomes, for example 40GiB.")],
+    tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:
+    """Make a data volume larger, also while a VM runs that has it."""
+    session, size_bytes = session_of(ctx), disk_bytes(size_after)
+    started = session.client.resize_volume(name, size_bytes, tenant)
+    _finish(session, name, started, f"{name} has {show_size(size_bytes)}", session.format, wait=wait)
 
 
 @app.command("delete")

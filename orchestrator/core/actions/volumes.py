@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to data volumes on a host, as values (core/actions/host_actions.py)."""
+"""What is done to data volumes on a host, and to devices of domains, as values (core/actions/host_actions.py)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.hosts.domain import DomainDescription
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +54,27 @@ class DetachVolume(HostAction):
 
     def inverse(self) -> HostAction:
         return AttachVolume(vm=self.vm, volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowDataVolume(HostAction):
+    """A data volume gets that size, and a guest that has it learns of it. Refused where it is larger already."""
+
+    since = 11
+    no_inverse = "a disk never shrinks: its guest may have written behind its old end"
+    volume: str
+    size_bytes: int
+    vm: str | None = None
+    """Which VM has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlugDevices(HostAction):
+    """A domain has the data volumes and network cards of the description: what it lacks is attached and what it has
+    beyond is detached, while it runs and in its definition; one that does not run is defined. A guest that does not let
+    go of a device keeps it, in both."""
+
+    since = 11
+    no_inverse = "the description before is plugged in the same way"
+    vm: str
+    domain: DomainDescription

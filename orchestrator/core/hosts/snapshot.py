@@ -168,6 +168,8 @@ class DomainSnapshot:
     """What it has that no VM of ours may have, for people. Of domains of others."""
     transient: bool = False
     """It has no definition that stays when it stops. Of domains of others."""
+    free_ports: int | None = None
+    """Devices that can still be attached while it runs. None: it does not run, or not told."""
     made_as: MadeAs | None = None
     """Of a domain of ours that is asked for alone. None: not told, as by an older agent."""
 

@@ -4,7 +4,20 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import device, domain, guest, moving, moving_live, pools, storage, vm_record, volumes
+from orchestrator.operations.steps import (
+    device,
+    domain,
+    guest,
+    moving,
+    moving_live,
+    network_cards,
+    plugging,
+    pools,
+    resizing,
+    storage,
+    vm_record,
+    volumes,
+)
 
 _ON_DISK = (storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
 _PREPARE = (vm_record.CLAIM, *_ON_DISK)
@@ -97,6 +110,32 @@ RENAME_VM = Definition(
     abandoned=vm_record.say_stopped,
 )
 """Stored with its new name. Of one that runs libvirt cannot change the domain's."""
+
+RESIZE_VM = Definition(
+    kind="resize_vm",
+    steps=(resizing.RESIZING, resizing.RESIZED, resizing.SETTLED),
+    stuck=vm_record.mark_stuck,
+    abandoned=resizing.given_up,
+)
+"""About a stopped VM, on its host."""
+
+RESIZE_RUNNING_VM = Definition(
+    kind="resize_running_vm",
+    leaves="running",
+    steps=(
+        resizing.RESIZING,
+        resizing.STOP_TO_RESIZE,
+        resizing.RESIZED,
+        device.DEVICE,
+        domain.REDEFINE,
+        domain.START,
+        domain.GUEST_SEEN,
+        resizing.SETTLED,
+    ),
+    stuck=vm_record.mark_stuck,
+    abandoned=resizing.given_up,
+)
+"""About one that runs: shut down and started with the other size."""
 
 _TO_OTHER_HOST = (moving.COPY, storage.SEED, moving.DEFINE_MOVED, moving.CHANGE_HOSTS, moving.TAKE_DISKS)
 _SETTLE_MOVE = (moving.CLEAR_SOURCE, moving.SETTLED)
@@ -196,19 +235,44 @@ DELETE_VM = Definition(
 
 ATTACH_VOLUME = Definition(
     kind="attach_volume",
-    steps=(volumes.GIVEN, volumes.ON_HOST, volumes.REDEFINE, vm_record.STOPPED),
+    steps=(volumes.GIVEN, volumes.ON_HOST, volumes.REDEFINE, plugging.PLUGGED),
     stuck=vm_record.mark_stuck,
     abandoned=volumes.not_attached,
 )
-"""About the VM, which is stopped; its specification has the volume from the beginning."""
+"""About the VM, running or stopped; its specification has the volume from the beginning."""
 
 DETACH_VOLUME = Definition(
     kind="detach_volume",
     steps=(volumes.TAKING, volumes.REDEFINE, volumes.OFF_HOST, volumes.RECORD_TAKEN),
     stuck=vm_record.mark_stuck,
-    abandoned=vm_record.say_stopped,
+    abandoned=vm_record.as_before,
 )
-"""About the VM, which is stopped; its specification has the volume until the end."""
+"""About the VM, running or stopped; its specification has the volume until the end."""
+
+ATTACH_NETWORK = Definition(
+    kind="attach_network",
+    steps=(network_cards.GIVEN, storage.NETWORK, network_cards.PLUG, plugging.PLUGGED),
+    stuck=vm_record.mark_stuck,
+    abandoned=network_cards.not_attached,
+)
+"""As ATTACH_VOLUME."""
+
+DETACH_NETWORK = Definition(
+    kind="detach_network",
+    steps=(network_cards.TAKING, network_cards.PLUG, network_cards.RECORD_TAKEN),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.as_before,
+)
+"""As DETACH_VOLUME."""
+
+GROW_VOLUME = Definition(
+    kind="grow_volume",
+    steps=(volumes.GROWING, volumes.GROW),
+    stuck=lambda _: None,
+    abandoned=volumes.not_grown,
+    forward_only=True,
+)
+"""About the VM that has the volume, or else about the volume."""
 
 CREATE_POOL = Definition(
     kind="create_pool",

@@ -27,7 +27,7 @@ from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
 from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START, undefine
 from orchestrator.operations.steps.ports import warned, write_ports
-from orchestrator.operations.steps.vm_record import claim_of, not_started, say_stopped, set_vm_state
+from orchestrator.operations.steps.vm_record import as_before, claim_of, ran_before, say_stopped
 from orchestrator.store.disk_copies import DiskCopy
 from orchestrator.store.transaction import Transaction
 
@@ -49,14 +49,7 @@ def let_go(context: Context) -> None:
 def _not_moved(context: Context) -> None:
     """As it was: what was done to one that ran is taken back before this."""
     let_go(context)
-    if _ran(context):
-        set_vm_state(context, "running")
-    else:
-        not_started(context)
-
-
-def _ran(context: Context) -> bool:
-    return context.inputs.get("previous_state") == "running"
+    as_before(context)
 
 
 def _shut_down(context: Context) -> str:
@@ -183,10 +176,15 @@ def _define(context: Context) -> str:
 
 
 def exchange(tx: Transaction, vm: Vm, place: str) -> None:
-    """The VM is where its place was held. What names the place where it is not any more is no part of it."""
+    """The VM is where its place was held, of the size that it has there. What names the place where it is not any more
+    is no part of it."""
+    arrived = tx.vms.find_id(place)
     tx.places.exchange(vm.id, place)
-    if (vm.spec.host, vm.spec.gpu) != (None, None):
-        tx.vms.set_spec(vm.id, replace(vm.spec, host=None, gpu=None))
+    size = vm.spec if arrived is None else arrived.spec
+    spec = replace(vm.spec, profile=size.profile, vcpus=size.vcpus, memory_mib=size.memory_mib, host=None, gpu=None)
+    moved = tx.vms.find_id(vm.id)
+    if moved is not None and moved.spec != spec:
+        tx.vms.update(replace(moved, spec=spec))
 
 
 def change_hosts(context: Context) -> str:
@@ -223,7 +221,7 @@ def _clear_source(context: Context) -> str:
 def _settle(context: Context) -> None:
     def settled(tx: Transaction) -> None:
         tx.places.let_go(context.text("place"))
-        state: VmState = "running" if _ran(context) else "stopped"
+        state: VmState = "running" if ran_before(context) else "stopped"
         tx.vms.set_state(context.subject, state, operation=context.operation_id)
 
     context.write_at_end(settled)

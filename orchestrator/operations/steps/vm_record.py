@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
 from orchestrator.core.gpu.device import Device
@@ -95,9 +96,19 @@ def _wanted_before(context: Context) -> WantedState | None:
     return "running" if before == "running" else "stopped" if before == "stopped" else None
 
 
-def not_started(context: Context) -> None:
-    """Stopped, as it was; what was wanted of it then is wanted again."""
-    set_vm_state(context, "stopped", _wanted_before(context))
+def ran_before(context: Context) -> bool:
+    """Whether the VM ran when the operation was begun."""
+    return context.inputs.get("previous_state") == "running"
+
+
+def state_before(context: Context) -> Literal["running", "stopped"]:
+    """As :func:`ran_before` says."""
+    return "running" if ran_before(context) else "stopped"
+
+
+def as_before(context: Context) -> None:
+    """Running or stopped, as it was; what was wanted of it then is wanted again."""
+    set_vm_state(context, state_before(context), _wanted_before(context))
 
 
 def claim_of(context: Context) -> str:
@@ -180,7 +191,7 @@ def _name_back(context: Context) -> None:
             tx.vms.rename(context.subject, before)
     except Conflict:
         context.warnings.append(f"another VM is called {before} by now: it keeps the new name")
-    not_started(context)
+    as_before(context)
 
 
 def _mark_deallocated(tx: Transaction, vm_id: str, devices: Sequence[Device], why: str) -> None:
@@ -192,7 +203,7 @@ _DEALLOCATED: dict[str, DeallocationReason] = {"lease_over": "lease_over", "pree
 _NO_RECORD_UNDO = "the steps before it set the state back"
 
 CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_vm, remains=claim_text)
-STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=not_started)
+STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=as_before)
 PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
 NAMED = Step(name="vm_named.1", title="check the state", do=claim_of, undo=_name_back)
 STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from orchestrator.core.actions.host_actions import DefineDomain, HostAction
-from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+    GrowDataVolume,
+)
 from orchestrator.core.errors import Conflict
+from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of, id_of, short_of
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.vm_record import not_started, put_back, volumes_before
+from orchestrator.operations.steps.plugging import names_of, plug, record_plugged
+from orchestrator.operations.steps.vm_record import as_before, put_back, volumes_before
 from orchestrator.store.transaction import Transaction
 
 
@@ -142,29 +150,23 @@ FORGET = Step(
 )
 
 
-def _names(context: Context, key: str) -> tuple[str, ...]:
-    """What the VM's volumes are called in its specification, before (``had``) or after (``has``) the operation."""
-    stored = context.inputs.get(key)
-    return tuple(str(name) for name in stored) if isinstance(stored, list) else ()
-
-
 def with_volumes(vm: Vm, volumes: tuple[str, ...]) -> Vm:
     """The VM with these data volumes in its specification."""
     return replace(vm, spec=replace(vm.spec, volumes=volumes))
 
 
 def _told(context: Context) -> str:
-    return ", ".join(short_of(name) for name in _names(context, "has")) or "none"
+    return ", ".join(short_of(name) for name in names_of(context, "has")) or "none"
 
 
 def not_attached(context: Context) -> None:
-    """The VM has what it had before, and is stopped."""
-    not_started(context)
+    """The VM has what it had before."""
+    as_before(context)
     with context.begin() as tx:
         put_back(tx, context)
         vm = tx.vms.find_id(context.subject)
         if vm is not None:
-            tx.vms.set_spec(vm.id, with_volumes(vm, _names(context, "had")).spec)
+            tx.vms.set_spec(vm.id, with_volumes(vm, names_of(context, "had")).spec)
 
 
 def _give(context: Context) -> str:
@@ -179,13 +181,12 @@ def _give_back(context: Context) -> None:
 
 
 def _define(context: Context, key: str) -> None:
-    vm = context.known_vm()
-    context.perform(DefineDomain(vm=vm.id, domain=with_volumes(vm, _names(context, key)).domain))
+    plug(context, with_volumes(context.known_vm(), names_of(context, key)))
 
 
 def _gone(context: Context) -> tuple[str, ...]:
     """Those that the VM had and shall not have any more."""
-    return tuple(name for name in _names(context, "had") if name not in _names(context, "has"))
+    return tuple(name for name in names_of(context, "had") if name not in names_of(context, "has"))
 
 
 def _take(context: Context) -> str:
@@ -208,10 +209,12 @@ def _gone_text(context: Context) -> tuple[str, ...]:
 
 
 def _record_taken(context: Context) -> None:
+    record_plugged(context)
+
     def write(tx: Transaction) -> None:
         vm = tx.vms.find_id(context.subject)
         if vm is not None:
-            tx.vms.set_spec(vm.id, with_volumes(vm, _names(context, "has")).spec)
+            tx.vms.set_spec(vm.id, with_volumes(vm, names_of(context, "has")).spec)
         for name in _gone(context):
             tx.volumes.detach(id_of(name), context.subject)
 
@@ -219,7 +222,7 @@ def _record_taken(context: Context) -> None:
 
 
 GIVEN = Step(name="vm_volumes.1", title="check the state", do=_told, undo=not_attached)
-TAKING = Step(name="vm_volumes_left.1", title="check the state", do=_told, undo=not_started)
+TAKING = Step(name="vm_volumes_left.1", title="check the state", do=_told, undo=as_before)
 ON_HOST = Step(name="attach_volume.1", title="data volume", do=_give, undo=_give_back, remains=volume_text)
 REDEFINE = Step(
     name="redefine_volumes.1",
@@ -234,4 +237,32 @@ RECORD_TAKEN = Step(
     title="record that the VM does not have it",
     do=_record_taken,
     no_undo_reason="the steps before it give it back",
+)
+
+
+def _size(context: Context, key: str) -> int:
+    value = context.inputs.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _grow(context: Context) -> str:
+    vm, file, size_bytes = context.inputs.get("had_by"), context.text("file"), _size(context, "size")
+    by = vm if isinstance(vm, str) else None
+    context.perform(GrowDataVolume(volume=file, size_bytes=size_bytes, vm=by))
+    return show_size(size_bytes)
+
+
+def not_grown(context: Context) -> None:
+    """In the database; of its file that is not known once it was abandoned."""
+    with context.begin() as tx:
+        tx.volumes.resize(context.text("volume_id"), _size(context, "size_before"), None)
+
+
+GROWING = Step(name="volume_growing.1", title="claim the disk", do=lambda context: context.text("file"), undo=not_grown)
+GROW = Step(
+    name="grow_volume.1",
+    title="make it larger",
+    do=_grow,
+    no_undo_reason="a disk never shrinks: its guest may have written behind its old end",
+    remains=lambda context: (f"data volume {context.text('file')} on host {context.host_name}",),
 )

@@ -23,6 +23,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import MovePlan, MoveVm, Started
+from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.vm_checks import check_idle, check_lease, check_state, known_vm
 from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.planning import Leaving, Planner, VmPlan, check_still_open
@@ -151,18 +152,19 @@ class VmMoves:
         if limits:
             raise _stays(vm, {vm.host if host is None else host: limits})
         try:  # those are likely to refuse its state
-            plan = self._placed(tx, vm, host, off | other_drivers)
+            plan = self._placed(tx, vm, request, off | other_drivers)
         except (NoCapacity, InvalidInput):
             if other_drivers <= off:
                 raise
-            plan = self._placed(tx, vm, host, off)
+            plan = self._placed(tx, vm, request, off)
         target = fleet.host(plan.vm.host)
         if way == "live" and target is not None and (limits := _of_its_gpus(moving, plan.vm, target.facts)):
             raise _Refused(vm, plan.vm.host, limits)
         return plan
 
-    def _placed(self, tx: Transaction, vm: Vm, host: str | None, off: frozenset[str]) -> VmPlan:
-        return self.planner.plan(tx, replace(vm.spec, host=host, gpu=None), leaving=Leaving(vm, off))
+    def _placed(self, tx: Transaction, vm: Vm, request: MoveVm, off: frozenset[str]) -> VmPlan:
+        spec = replace(request.spec or vm.spec, host=request.host, gpu=None)
+        return self.planner.plan(tx, spec, leaving=Leaving(vm, off))
 
     def _settled(self, tx: Transaction, request: MoveVm) -> Vm:
         """:raises NotFound: ``vm.unknown``
@@ -184,9 +186,11 @@ class VmMoves:
         if vm != planned_for:
             raise ClaimLost(f"VM {vm.full_name} has changed")
         check_still_open(tx, plan.vm)
+        arrived = _place_for(replace(vm, spec=request.spec or vm.spec), plan.vm)
+        within_quota(tx, arrived, vm)
         kind = "move_vm" if vm.state == "stopped" else "move_vm_cold" if request.cold else "move_running_vm"
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids, why=request.why)
-        tx.places.hold(_place_for(vm, plan.vm, operation.id))
+        tx.places.hold(replace(arrived, operation=operation.id))
         plan.take(tx)
         tx.vms.update(replace(held_by(operation, vm), state="moving"))
         copy_bytes = _disk_file(tx, vm)
@@ -221,11 +225,11 @@ def _disk_file(tx: Transaction, vm: Vm) -> int:
     return next((file.size_bytes for file in files if file.name == vm.volume), vm.spec.disk_bytes)
 
 
-def _place_for(vm: Vm, planned: Vm, operation: str) -> Vm:
+def _place_for(vm: Vm, planned: Vm) -> Vm:
     """What is held for it. Its guest keeps the hardware address of its function of a network card."""
     nic = None if planned.nic is None else replace(planned.nic, mac=nic_mac(vm.id))
     arrived = replace(vm, host=planned.host, devices=planned.devices, cpus=planned.cpus, nic=nic)
-    return replace(arrived, id=planned.id, state="moving", operation=operation, lease_end=None)
+    return replace(arrived, id=planned.id, state="moving", lease_end=None)
 
 
 def _way_of(vm: Vm, request: MoveVm) -> MoveKind:

@@ -15,6 +15,7 @@ from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.offerings.offering import Offering, check_supported
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.from_offering import request_for
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
@@ -127,7 +128,7 @@ class Planner:
         self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False,
         volumes: tuple[Volume, ...] = (), leaving: Leaving | None = None,
     ) -> VmPlan:  # fmt: skip
-        """``stored``: the VM is there already and has no place; its id stays.
+        """``stored``: the VM is there already; its id stays, and what it holds counts as free.
         ``preempt``: when it does not fit, others may have to give their places back.
         ``volumes``: data volumes that it is given; it goes where they are.
         ``leaving``: whose place on another host than its own it is.
@@ -165,7 +166,7 @@ class Planner:
             wanted = replace(wanted, made=leaving.vm, moves=True, off_hosts=leaving.off_hosts)
         request = self.request(wanted)
         sought = self.request(in_coarse_steps(wanted)) if self.coarse else request
-        placed = self._place(tx, fleet, spec, sought, preempt=preempt)
+        placed = self._place(tx, fleet, spec, sought, stored, preempt=preempt)
         if isinstance(placed, Refusal):
             raise _no_room(
                 placed, spec, first_reason(tx, fleet, request, spec, is_new=stored is None and leaving is None)
@@ -175,7 +176,7 @@ class Planner:
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
         if viewed is None or snapshot is None:
             raise ClaimLost(f"{host} has only just come")
-        freed = frozenset(vm.id for vm in victims)
+        freed = frozenset(vm.id for vm in victims) | {vm_id}
         drawn = self._draw(viewed, snapshot, placement, request.profile, freed)
         devices = tuple(map(offering.as_asked_for, drawn))
         overcommit = self.index.overcommit.of(viewed.seen.host)
@@ -222,8 +223,10 @@ class Planner:
         return request_for(wanted, now_s=self.clock.now())
 
     def _place(
-        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, *, preempt: bool
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, stored: Vm | None, *, preempt: bool
     ) -> tuple[Placement, tuple[Vm, ...]] | Refusal:
+        if stored is not None and stored.deallocated is None:
+            return _place_again(fleet, stored, request)
         answer = place_in(fleet.engine, request)
         if isinstance(answer, Placement):
             return answer, ()
@@ -275,6 +278,19 @@ class Planner:
                 hint=f"'vgpuctl gpu show {viewed.view.name} {gpu.address}' tells which VMs have them",
             )
         return device
+
+
+def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> tuple[Placement, tuple[Vm, ...]] | Refusal:
+    """On its host, as if it held nothing there.
+
+    :raises ClaimLost: nothing is known of the host in this moment"""
+    viewed = fleet.host(vm.host)
+    if viewed is None:
+        raise ClaimLost(f"{vm.host} has only just come")
+    engine = PlacementEngine([viewed.view])
+    engine.release(vm.id)
+    answer = place_in(engine, request)
+    return answer if isinstance(answer, Refusal) else (answer, ())
 
 
 def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None) -> VgpuctlError:

@@ -44,8 +44,7 @@ def checked(request: CreateVm) -> CreateVm:
     if request.pool is not None:
         check_pool_name(request.pool)
     check_labels(request.labels)
-    _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
-    _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
+    check_size(request.vcpus, request.memory_mib)
     _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
     if request.preempt and not request.start:
         raise InvalidInput(
@@ -68,6 +67,12 @@ def check_networks(networks: tuple[str, ...]) -> None:
         )
     if len(networks) > MAX_CARDS:
         raise InvalidInput("network.too_many_cards", f"a VM has at most {MAX_CARDS} network cards", hint="name fewer")
+
+
+def check_size(vcpus: int, memory_mib: int) -> None:
+    """0: left open. :raises InvalidInput: ``vcpus.out_of_range``, ``memory.out_of_range``"""
+    _in_range("vcpus", vcpus, 1, MAX_VCPUS, str)
+    _in_range("memory", memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
 
 
 def _in_range(field: str, value: int, at_least: int, at_most: int, show: object) -> None:

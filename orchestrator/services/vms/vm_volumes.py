@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
+from orchestrator.core.operation import FINISHED
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import MAX_ATTACHED, Volume, unknown_volume
 from orchestrator.store.transaction import Transaction
@@ -76,6 +77,7 @@ def check_number(number: int) -> None:
 def check_free(tx: Transaction, volume: Volume) -> None:
     """:raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.being_deleted``"""
     check_not_attached(tx, volume)
+    check_untouched(tx, volume)
     if volume.state == "lost":
         raise Conflict(
             "volume.lost",
@@ -84,6 +86,14 @@ def check_free(tx: Transaction, volume: Volume) -> None:
         )
     if volume.state == "deleting":
         raise Conflict("volume.being_deleted", f"volume {volume.name} is being deleted", hint="wait until it is gone")
+
+
+def check_untouched(tx: Transaction, volume: Volume) -> None:
+    """:raises Conflict: ``volume.busy``: it is being made larger"""
+    for operation in tx.operations.of_subject(volume.id):
+        if operation.kind == "grow_volume" and operation.state not in FINISHED:
+            hint = f"'vgpuctl operation wait {operation.id}' waits for it"
+            raise Conflict("volume.busy", f"operation {operation.id} works on volume {volume.name}", hint=hint)
 
 
 def check_not_attached(tx: Transaction, volume: Volume) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data volumes: made, attached to stopped VMs, taken from them, deleted."""
+"""Data volumes: made, attached to VMs, taken from them, made larger, deleted."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from orchestrator.services.messages import Started
 from orchestrator.services.pools import check_pool_has, pool_on_hosts, reaching
 from orchestrator.services.tenancy.quotas import volume_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.vm_checks import check_may_rename, known_vm
+from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vm_volumes import (
     check_free,
     check_may_change,
     check_not_attached,
     check_number,
+    check_untouched,
     host_of,
     known_volume,
 )
@@ -133,6 +134,7 @@ class VolumeService:
         with self.store.begin() as tx:
             volume = known_volume(tx, tenant, name)
             check_not_attached(tx, volume)
+            check_untouched(tx, volume)
             if volume.state == "deleting":
                 running = [begun.id for begun in tx.operations.of_subject(volume.id) if begun.state not in FINISHED]
                 return Started(operation=running[-1] if running else None, name=name, existing=True)
@@ -147,10 +149,11 @@ class VolumeService:
         return self._submitted(started)
 
     def attach(self, tenant: str, name: str, vm_name: str) -> Started:
-        """To a VM that is stopped.
+        """To a VM that runs or is stopped.
 
         :raises NotFound: ``volume.unknown``, ``vm.unknown``; :raises NoCapacity: ``volume.no_capacity``
-        :raises Conflict: ``volume.attached``, ``volume.elsewhere``, ``vm.running``, ``vm.busy``, ``vm.adopted``"""
+        :raises Conflict: ``volume.attached``, ``volume.elsewhere``, ``volume.busy``, ``vm.no_port``, ``vm.busy``,
+            ``vm.adopted``"""
         with self.store.read() as tx:
             host = known_vm(tx, tenant, vm_name).host
         capacity = self._capacity(host)
@@ -167,7 +170,8 @@ class VolumeService:
             if volume.pool is not None and volume.pool not in reached:
                 hint = f"'vgpuctl vm move {vm.spec.name}' takes the VM to a host that has the pool"
                 raise Conflict("volume.elsewhere", f"the VM's host does not reach volume {name}", hint=hint)
-            check_may_rename(tx, vm)
+            check_settled(tx, vm)
+            check_free_port(tx, vm)
             check_number(len(vm.spec.volumes) + 1)
             with _room(volume, vm.host):
                 tx.volumes.attach(volume, vm.id, vm.host, capacity)
@@ -178,7 +182,7 @@ class VolumeService:
         return self._submitted(started)
 
     def detach(self, tenant: str, name: str, vm_name: str) -> Started:
-        """From a VM that is stopped; what is on it stays.
+        """From a VM that runs or is stopped; what is on it stays.
 
         :raises NotFound: ``volume.unknown``, ``vm.unknown``
         :raises Conflict: ``volume.not_attached``, ``vm.running``, ``vm.busy``"""
@@ -192,10 +196,51 @@ class VolumeService:
                     f"volume {name} is not attached to VM {vm.spec.name}",
                     hint=f"'vgpuctl volume show {name}' tells which VM has it",
                 )
-            check_may_rename(tx, vm)
+            check_settled(tx, vm)
             has = [name_on_hosts for name_on_hosts in vm.spec.volumes if name_on_hosts != volume.on_hosts]
             started = self._begin(tx, "detach_volume", vm, {"had": list(vm.spec.volumes), "has": has}, volume)
         return self._submitted(started)
+
+    def resize(self, tenant: str, name: str, size_bytes: int) -> Started:
+        """Make it larger, also while a VM runs that has it: its guest learns of it.
+
+        :raises InvalidInput: ``volume.out_of_range``, ``volume.shrinks``
+        :raises NotFound: ``volume.unknown``; :raises NoCapacity: ``volume.no_capacity``, ``pool.full``
+        :raises QuotaExceeded: ``quota.exceeded``; :raises Conflict: ``volume.busy``, ``volume.lost``, ``vm.busy``"""
+        _check_size(size_bytes)
+        with self.store.read() as tx:
+            known = known_volume(tx, tenant, name)
+        capacity = None if known.host is None else self._capacity(known.host)
+        on = reaching(self.planner, known.pool) if known.pool is not None and known.vm is None else None
+        with self.store.begin() as tx:
+            volume = known_volume(tx, tenant, name)
+            if volume.size_bytes == size_bytes:
+                return Started(operation=None, name=name, existing=True)
+            larger, more = _grown(tx, volume, size_bytes)
+            volume_within_quota(tx, more)
+            check_pool_has(tx, volume.pool, more.size_bytes)
+            with _room(more, volume.host):
+                tx.volumes.resize(volume.id, size_bytes, capacity)
+            if volume.state == "new":
+                self._note(tx, f"grow_volume {show_size(size_bytes)}", volume, "done")
+                return Started(operation=None, name=name)
+            vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
+            host = volume.host or (on if vm is None else vm.host)
+            started = self._begin_growing(tx, volume, larger, vm, str(host))
+        return self._submitted(started)
+
+    def _begin_growing(self, tx: Transaction, volume: Volume, larger: Volume, vm: Vm | None, host: str) -> Started:
+        clock, ids = self.planner.clock, self.planner.ids
+        operation = new_operation("grow_volume", volume if vm is None else vm, clock=clock, ids=ids)
+        if vm is not None:
+            check_settled(tx, vm)
+            tx.vms.update(held_by(operation, vm))
+        inputs: dict[str, object] = {
+            "volume_id": volume.id, "file": volume.file, "had_by": volume.vm, "size": larger.size_bytes,
+            "size_before": volume.size_bytes,
+        }  # fmt: skip
+        record(tx, operation, host=host, inputs=inputs, said=f"{volume.name} {show_size(larger.size_bytes)}")
+        return Started(operation=operation.id, name=volume.name)
 
     def _begin(self, tx: Transaction, kind: str, vm: Vm, more: dict[str, object], volume: Volume) -> Started:
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
@@ -231,6 +276,22 @@ def _check_not_kept(tx: Transaction, tenant: str, host: str | None) -> None:
         raise NoCapacity(
             "host.kept", f"host {host} is kept for tenant {keeper}", hint="'vgpuctl host list -o wide' has the labels"
         )
+
+
+def _grown(tx: Transaction, volume: Volume, size_bytes: int) -> tuple[Volume, Volume]:
+    """As it will be, and a volume of what comes on top.
+
+    :raises InvalidInput: ``volume.shrinks``; :raises Conflict: ``volume.busy``, ``volume.lost``"""
+    if size_bytes < volume.size_bytes:
+        raise InvalidInput(
+            "volume.shrinks",
+            f"volume {volume.name} has {show_size(volume.size_bytes)}, and a volume never shrinks",
+            hint="its end may hold what its guest wrote: make a smaller one, copy what you need in the guest",
+        )
+    if volume.state in {"lost", "deleting"}:
+        check_free(tx, replace(volume, vm=None))
+    check_untouched(tx, volume)
+    return replace(volume, size_bytes=size_bytes), replace(volume, size_bytes=size_bytes - volume.size_bytes)
 
 
 def _info(tx: Transaction, volume: Volume) -> VolumeInfo:

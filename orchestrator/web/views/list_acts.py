@@ -104,7 +104,7 @@ _ROLES: Final = tuple(reversed(ROLES_IN_A_TENANT))
 """The least first: that one is given by a form in which nobody chooses."""
 _NAME: Final = Typed("name", "Name")
 _TENANT: Final = Typed("tenant", "Tenant")
-_VM: Final = Typed("vm", "VM, which is stopped")
+_VM: Final = Typed("vm", "VM")
 
 
 def _deletion(name: str, route: str, text: str = "Delete", **more: Any) -> ListAct:
@@ -135,6 +135,14 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             (_VM,),
             ("tenant",),
             shown=lambda row: row["vm"] is not None,
+        ),
+        ListAct(
+            "resize",
+            "Make larger",
+            "POST /v1/volumes/{name}/resize",
+            (Typed("size_bytes", "Size, like 40GiB", disk_bytes),),
+            ("tenant",),
+            shown=lambda row: row["state"] in {"new", "ready"},
         ),
         _deletion(
             "delete", "DELETE /v1/volumes/{name}", query=("tenant",), same="id", shown=lambda row: row["vm"] is None

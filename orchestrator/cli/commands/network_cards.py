@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl network attach`` and ``detach``"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.complete import networks, vms
+from orchestrator.cli.parameters import Tenant, Wait, vm_name
+from orchestrator.cli.session import session_of
+from orchestrator.cli.vm_outcome import finish
+from orchestrator.core.names import check_name
+
+Network = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the network.", autocompletion=networks, callback=lambda text: check_name(text, what="network")
+    ),
+]
+OfVm = Annotated[
+    str, typer.Argument(metavar="VM", help="Name of the VM, or TENANT/NAME.", autocompletion=vms, callback=vm_name)
+]
+
+
+def attach(ctx: typer.Context, name: Network, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
+    """Give a VM, which may run, one more network card, on that network."""
+    session = session_of(ctx)
+    finish(session, session.client.attach_network(name, vm, tenant), tenant, wait=wait)
+
+
+def detach(ctx: typer.Context, name: Network, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
+    """Take a VM, which may run, its last network card, on that network."""
+    session = session_of(ctx)
+    finish(session, session.client.detach_network(name, vm, tenant), tenant, wait=wait)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network cards that a VM gets and loses after it was made, running or stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.errors import Conflict
+from orchestrator.core.vms.network import Network, short_name
+from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.steps.network_cards import with_networks
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
+from orchestrator.services.messages import Started
+from orchestrator.services.networks import NetworkService
+from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
+from orchestrator.services.vms.requirements import check_networks
+from orchestrator.services.vms.vm_volumes import check_may_change
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkCards:
+    """The last card comes and goes: a card's hardware address is of its number, and no other card's changes."""
+
+    store: Store
+    engine: Engine
+    networks: NetworkService
+    clock: Clock
+    ids: Ids
+
+    def attach(self, tenant: str, vm_name: str, network: str) -> Started:
+        """A card more, on that network.
+
+        :raises NotFound: ``vm.unknown``, ``network.unknown``; :raises InvalidInput: ``network.too_many_cards``
+        :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``network.card_stays``"""
+        with self.store.begin() as tx:
+            vm = known_vm(tx, tenant, vm_name)
+            (wanted,) = self.networks.of(tx, tenant, (network,))
+            if wanted.name in vm.spec.networks:
+                return Started(operation=None, name=vm_name, existing=True)
+            self._check(tx, vm, wanted)
+            has = (*vm.spec.networks, wanted.name)
+            check_networks(tuple(map(short_name, has)))
+            check_free_port(tx, vm)
+            started = self._begin(tx, "attach_network", with_networks(vm, has), vm, has, network)
+        return self._submitted(started)
+
+    def detach(self, tenant: str, vm_name: str, network: str) -> Started:
+        """Its last card, which is on that network.
+
+        :raises NotFound: ``vm.unknown``, ``network.unknown``
+        :raises Conflict: ``network.not_last``, ``network.only_card``, ``vm.busy``, ``vm.adopted``"""
+        with self.store.begin() as tx:
+            vm = known_vm(tx, tenant, vm_name)
+            (wanted,) = self.networks.of(tx, tenant, (network,))
+            if wanted.name not in vm.spec.networks:
+                return Started(operation=None, name=vm_name, existing=True)
+            self._check(tx, vm, wanted)
+            *has, last = vm.spec.networks
+            if not has:
+                raise Conflict(
+                    "network.only_card", f"VM {vm_name} has no other network card", hint="attach another network first"
+                )
+            if last != wanted.name:
+                raise Conflict(
+                    "network.not_last",
+                    f"VM {vm_name} has a card behind that on {network}, which would get another hardware address",
+                    hint=f"'vgpuctl network detach {short_name(last)} {vm_name}' takes the last one",
+                )
+            started = self._begin(tx, "detach_network", vm, vm, tuple(has), network)
+        return self._submitted(started)
+
+    def _check(self, tx: Transaction, vm: Vm, network: Network) -> None:
+        check_may_change(vm)
+        check_settled(tx, vm)
+        if network.overlay is not None:
+            raise Conflict(
+                "network.card_stays",
+                f"network {network.short} is of kind ovn, whose cards come and go with their VM",
+                hint="make the VM with it: 'vgpuctl create-vm --help'",
+            )
+
+    def _begin(self, tx: Transaction, kind: str, given: Vm, vm: Vm, has: tuple[str, ...], network: str) -> Started:
+        operation = new_operation(kind, vm, clock=self.clock, ids=self.ids)
+        tx.vms.update(held_by(operation, given))
+        inputs: dict[str, object] = {
+            "vm": vm.spec.name, **undo_inputs(vm), "had": list(vm.spec.networks), "has": list(has),
+        }  # fmt: skip
+        record(tx, operation, host=vm.host, inputs=inputs, said=network)
+        return Started(operation=operation.id, name=vm.spec.name)
+
+    def _submitted(self, started: Started) -> Started:
+        self.engine.submit(str(started.operation))
+        return started

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM becomes another size: where, what it holds meanwhile, and what it has when that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
+from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.messages import ResizePlan, ResizeVm, Started
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
+from tests.operations import moves, resizes
+from tests.operations.test_vm_life import finished
+
+SMALL, LARGE = resizes.SIZES[L40S_HOST]
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path) as made:
+        yield made
+
+
+def train(plane: ControlPlane) -> Vm:
+    return plane.services.vms.get("default", "train")
+
+
+def claims(plane: ControlPlane) -> dict[str, Claim]:
+    with plane.store.read() as tx:
+        return {claim.vm: claim for claim in tx.claims.list()}
+
+
+def wanted(profile: str = LARGE, *, vcpus: int = 0, memory_mib: int = 0, restart: bool = False) -> ResizeVm:
+    return ResizeVm(
+        name="train", tenant="default", profile=profile, vcpus=vcpus, memory_mib=memory_mib, restart=restart
+    )
+
+
+def resize(plane: ControlPlane, request: ResizeVm) -> Started:
+    return plane.services.resizing.resize(request)
+
+
+def plan(plane: ControlPlane, request: ResizeVm) -> ResizePlan:
+    return plane.services.resizing.plan(request)
+
+
+def done(plane: ControlPlane, started: Started) -> None:
+    ended = finished(plane, started.operation)
+    assert ended.state == "done", ended.error
+
+
+def refused(code: str, kind: type[VgpuctlError], call: Callable[[], object]) -> VgpuctlError:
+    with pytest.raises(kind) as error:
+        call()
+    assert error.value.code == code
+    return error.value
+
+
+def test_a_vm_alone_on_its_gpu_gets_another_size_there(plane: ControlPlane) -> None:
+    resizes.of_host(L40S_HOST)(plane)
+    before, machine = train(plane), plane.machine(L40S_HOST)
+    refused("vm.needs_restart", Conflict, lambda: resize(plane, wanted()))
+    told = plan(plane, wanted())
+    assert (told.source, told.target, told.restarts) == (L40S_HOST, L40S_HOST, True)
+    done(plane, resize(plane, wanted(restart=True)))
+    after = train(plane)
+    assert (after.spec.profile, after.state, after.host) == (LARGE, "running", L40S_HOST)
+    assert (after.spec.vcpus, after.spec.memory_mib) == (told.vcpus, told.memory_mib)
+    assert after.spec.vcpus > before.spec.vcpus
+    assert [kind for kind, _ in machine.vf_types.values()] == [LARGE]
+    (claim,) = claims(plane).values()
+    assert claim.devices[0].cut == "time_sliced:24576"
+    assert resize(plane, wanted(restart=True, vcpus=after.spec.vcpus, memory_mib=after.spec.memory_mib)).existing
+    done(plane, resize(plane, wanted(SMALL, restart=True, vcpus=1, memory_mib=1024)))
+    assert (train(plane).spec.vcpus, train(plane).spec.memory_mib) == (1, 1024)
+
+
+def test_nobody_gets_what_either_size_takes_until_it_has_settled(plane: ControlPlane) -> None:
+    resizes.of_host(L40S_HOST, start=False)(plane)
+    resizing = resize(plane, wanted())
+    for profile in (SMALL, LARGE):
+        other = create_vm("other", profile=profile)
+        refused("gpu.no_capacity", NoCapacity, partial(plane.services.vms.create, other))
+    done(plane, resizing)
+    assert len(claims(plane)) == 1
+    done(plane, plane.services.vms.create(create_vm("other", profile=LARGE)))
+
+
+def test_one_that_does_not_fit_on_its_host_goes_to_another(plane: ControlPlane) -> None:
+    resizes.full(plane)
+    told = plan(plane, wanted())
+    assert (told.source, told.target, told.restarts) == (L40S_HOST, moves.OTHER, False)
+    done(plane, resize(plane, wanted()))
+    moved = train(plane)
+    assert (moved.host, moved.spec.profile, moved.state) == (moves.OTHER, LARGE, "stopped")
+    assert moved.spec.vcpus == told.vcpus
+    assert {claim.host for vm, claim in claims(plane).items() if vm == moved.id} == {moves.OTHER}
+    done(plane, plane.services.vms.start("default", "train"))
+
+
+def test_where_it_fits_nowhere_the_reasons_of_all_hosts_are_told(plane: ControlPlane) -> None:
+    resizes.of_host(L40S_HOST, start=False, beside=True)(plane)
+    before = claims(plane)
+    error = refused("gpu.no_capacity", NoCapacity, lambda: resize(plane, wanted()))
+    assert error.reasons
+    refused("gpu.no_capacity", NoCapacity, lambda: plan(plane, wanted()))
+    assert claims(plane) == before
+
+
+def test_the_difference_is_held_against_the_quota(plane: ControlPlane) -> None:
+    resizes.of_host(L40S_HOST, start=False)(plane)
+    quotas, before = plane.services.tenancy.quotas, claims(plane)
+    used = {use.resource: use.used for use in quotas.get("default")}["memory"]
+    quotas.change("default", {"memory": used + 1024})
+    for call in (lambda: resize(plane, wanted()), lambda: plan(plane, wanted())):
+        refused("quota.exceeded", QuotaExceeded, call)
+    assert (claims(plane), train(plane).spec.profile) == (before, SMALL)
+    done(plane, resize(plane, wanted(vcpus=1, memory_mib=train(plane).spec.memory_mib)))
+
+
+def test_what_no_vm_can_be_is_refused_before_anything_is_begun(plane: ControlPlane) -> None:
+    resizes.of_host(L40S_HOST)(plane)
+    refused("profile.unknown", NotFound, lambda: resize(plane, wanted("nothing", restart=True)))
+    refused("vcpus.out_of_range", InvalidInput, lambda: resize(plane, wanted(restart=True, vcpus=100_000)))
+    started = resize(plane, wanted(restart=True))
+    refused("vm.busy", Conflict, lambda: resize(plane, wanted(SMALL, restart=True)))
+    done(plane, started)
+
+
+def test_its_volumes_stay_with_it_and_keep_it_on_its_host(plane: ControlPlane) -> None:
+    resizes.full(plane)
+    plane.services.volumes.create("default", "data", 2**30)
+    done(plane, plane.services.volumes.attach("default", "data", "train"))
+    refused("gpu.no_capacity", NoCapacity, lambda: resize(plane, wanted()))
+    done(plane, plane.services.vms.stop("default", "other"))
+    done(plane, plane.services.vms.delete("default", "other"))
+    done(plane, resize(plane, wanted()))
+    assert (train(plane).host, train(plane).spec.volumes != ()) == (L40S_HOST, True)

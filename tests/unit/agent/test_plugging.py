@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is attached to a domain that runs, and detached. libvirt's test driver can do neither, so a stand-in keeps what
+is plugged in; the rest is libvirt's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import libvirt
+import pytest
+
+from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, EnsureNetwork, StartDomain
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CreateDataVolume,
+    DetachVolume,
+    GrowDataVolume,
+    PlugDevices,
+)
+from orchestrator.core.domain_xml.domain import SPARE_PORTS
+from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
+from tests.unit.agent.bench import Bench, domain_of
+
+SIZE = 64 * 1024**2
+LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+
+
+def file_of(number: int) -> str:
+    return f"data{number}.3f2a91c0-7be4-4c55-9f9c-0f6bb5a3f1{number:02}.raw"
+
+
+def _key(device: ET.Element) -> tuple[str, ...]:
+    part, name = ("source", "file") if device.tag == "disk" else ("mac", "address")
+    found = device.find(part)
+    assert found is not None
+    return device.tag, str(found.get(name))
+
+
+@dataclass
+class Plugged:
+    """Devices in a running domain (LIVE) and its definition (CONFIG), once one of them was changed."""
+
+    monkeypatch: pytest.MonkeyPatch
+    roots: dict[int, ET.Element] = field(default_factory=dict)
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    resized: list[tuple[str, int]] = field(default_factory=list)
+    keeps: bool = False
+
+    def begin(self, domain: Any) -> None:
+        """From how libvirt has it. The test driver gives no addresses, so each device is behind the next port."""
+        text = domain.XMLDesc()
+        self.roots = {LIVE: ET.fromstring(text), CONFIG: ET.fromstring(text)}
+        for root in self.roots.values():
+            self._address(root)
+        stand_ins: dict[str, Callable[..., object]] = {
+            "XMLDesc": self._text,
+            "attachDeviceFlags": self._attach,
+            "detachDeviceFlags": self._detach,
+            "blockResize": self._resize,
+        }
+        for name, stand_in in stand_ins.items():
+            self.monkeypatch.setattr(libvirt.virDomain, name, _method(stand_in), raising=False)
+
+    def _address(self, root: ET.Element) -> None:
+        devices = root.find("devices")
+        assert devices is not None
+        ports = devices.findall("controller[@model='pcie-root-port']")
+        behind = [one for one in devices if one.tag in {"interface", "rng", "input"} or _is_virtio(one)]
+        for bus, port in enumerate(ports, start=1):
+            port.set("index", str(bus))
+        for bus, device in enumerate(behind, start=1):
+            for old in device.findall("address"):
+                device.remove(old)
+            ET.SubElement(device, "address", type="pci", bus=f"0x{bus:02x}", slot="0x00")
+
+    def _text(self, _domain: Any, flags: int = 0) -> str:
+        return ET.tostring(self.roots[CONFIG if flags & libvirt.VIR_DOMAIN_XML_INACTIVE else LIVE], encoding="unicode")
+
+    def _attach(self, _domain: Any, text: str, flags: int) -> None:
+        self.calls.append(("attach", flags))
+        for root in self._of(flags):
+            devices, device = root.find("devices"), ET.fromstring(text)
+            assert devices is not None
+            assert _key(device) not in {_key(one) for one in devices if one.tag == device.tag}
+            devices.append(device)
+            self._address(root)
+
+    def _detach(self, _domain: Any, text: str, flags: int) -> None:
+        self.calls.append(("detach", flags))
+        if flags & LIVE and self.keeps:
+            return
+        for root in self._of(flags):
+            devices = root.find("devices")
+            assert devices is not None
+            gone = ET.fromstring(text)
+            (present,) = [device for device in devices if device.tag == gone.tag and _key(device) == _key(gone)]
+            devices.remove(present)
+
+    def _resize(self, _domain: Any, target: str, size: int, _flags: int) -> None:
+        self.resized.append((target, size))
+
+    def _of(self, flags: int) -> list[ET.Element]:
+        return [root for flag, root in self.roots.items() if flags & flag]
+
+    def targets(self, flag: int) -> list[str]:
+        return [str(one.get("dev")) for one in self.roots[flag].findall("devices/disk[@device='disk']/target")]
+
+    def cards(self, flag: int) -> list[str]:
+        return [str(one.get("network")) for one in self.roots[flag].findall("devices/interface/source")]
+
+
+def _method(function: Callable[..., object]) -> Callable[..., object]:
+    """A class passes its instance to functions alone."""
+
+    def method(domain: object, *given: object) -> object:
+        return function(domain, *given)
+
+    return method
+
+
+def _is_virtio(device: ET.Element) -> bool:
+    target = device.find("target")
+    return device.tag == "disk" and target is not None and target.get("bus") == "virtio"
+
+
+class Running:
+    """A VM that runs, with volumes of its own that its domain does not have yet."""
+
+    def __init__(self, bench: Bench, plugged: Plugged) -> None:
+        self.bench, self.plugged, self.domain = bench, plugged, domain_of(bench.vm)
+        for number in range(SPARE_PORTS + 1):
+            bench.do(CreateDataVolume(volume=file_of(number), size_bytes=SIZE))
+            bench.do(AttachVolume(vm=bench.vm, volume=file_of(number)))
+        bench.do(DefineDomain(vm=bench.vm, domain=self.domain))
+        bench.do(StartDomain(vm=bench.vm))
+        plugged.begin(bench.libvirt.lookupByUUIDString(bench.vm))
+
+    def plug(self, *numbers: int, networks: tuple[str, ...] = ()) -> ActionResult:
+        wanted = replace(self.domain, data=tuple(map(file_of, numbers)), more_networks=networks)
+        return self.bench.do(PlugDevices(vm=self.bench.vm, domain=wanted))
+
+
+@pytest.fixture
+def running(furnished: Bench, monkeypatch: pytest.MonkeyPatch) -> Running:
+    return Running(furnished, Plugged(monkeypatch))
+
+
+def refused(code: str, kind: type[VgpuctlError], call: Callable[[], ActionResult]) -> VgpuctlError:
+    with pytest.raises(kind) as error:
+        call()
+    assert error.value.code == code
+    return error.value
+
+
+def test_volumes_come_and_go_in_the_running_domain_and_its_definition_at_once(running: Running) -> None:
+    plugged = running.plugged
+    assert running.plug(0, 1).changed
+    assert plugged.calls == [("attach", LIVE | CONFIG)] * 2
+    assert plugged.targets(LIVE) == plugged.targets(CONFIG) == ["vda", "vdb", "vdc"]
+    assert not running.plug(0, 1).changed
+    assert running.plug(1).changed
+    assert plugged.calls[2:] == [("detach", LIVE), ("detach", CONFIG)]
+    assert running.plug(1, 2).changed
+    assert plugged.targets(LIVE) == ["vda", "vdc", "vdb"], "a name that is free"
+    running.bench.do(DetachVolume(vm=running.bench.vm, volume=file_of(0)))
+
+
+def test_what_was_done_by_half_is_done_to_its_end(running: Running) -> None:
+    running.plug(0)
+    devices = running.plugged.roots[CONFIG].find("devices")
+    assert devices is not None
+    devices.remove(next(disk for disk in devices.findall("disk") if file_of(0) in ET.tostring(disk, "unicode")))
+    assert running.plug(0).changed
+    assert running.plugged.calls[-1] == ("attach", CONFIG)
+
+
+def test_a_guest_that_does_not_let_go_keeps_it_in_both(running: Running) -> None:
+    running.plug(0)
+    running.plugged.keeps = True
+    error = refused("vm.device_kept", Fatal, running.plug)
+    assert "did not let go" in error.message
+    assert running.plugged.targets(LIVE) == running.plugged.targets(CONFIG) == ["vda", "vdb"]
+    assert ("detach", CONFIG) not in running.plugged.calls
+
+
+def test_without_a_free_port_nothing_is_begun(running: Running) -> None:
+    assert ports_of(running) == SPARE_PORTS
+    refused("vm.no_port", Conflict, lambda: running.plug(*range(SPARE_PORTS + 1)))
+    assert running.plugged.calls == []
+    assert running.plug(*range(SPARE_PORTS)).changed
+    assert ports_of(running) == 0
+    assert running.plug(*range(1, SPARE_PORTS + 1)).changed, "one comes into the place of another"
+
+
+def ports_of(running: Running) -> int | None:
+    found = running.bench.domains.find(running.bench.vm)
+    assert found is not None
+    return found.free_ports
+
+
+def test_a_network_card_comes_with_its_own_address_and_filter(running: Running) -> None:
+    running.bench.do(EnsureNetwork(name="default.inner", subnet="10.9.9.0/24"))
+    assert running.plug(networks=("default.inner",)).changed
+    assert running.plugged.cards(LIVE) == running.plugged.cards(CONFIG) == ["default", "default.inner"]
+    card = running.plugged.roots[LIVE].findall("devices/interface")[-1]
+    assert card.find(f"mac[@address='{mac_address(running.bench.vm, 1)}']") is not None
+    assert card.find("filterref") is not None
+    assert running.plug().changed
+    assert running.plugged.cards(LIVE) == running.plugged.cards(CONFIG) == ["default"]
+
+
+def test_what_somebody_plugged_in_by_hand_is_left_alone(running: Running) -> None:
+    by_hand = "<interface type='network'><mac address='52:54:00:00:00:01'/><source network='default'/></interface>"
+    for root in running.plugged.roots.values():
+        devices = root.find("devices")
+        assert devices is not None
+        devices.append(ET.fromstring(by_hand))
+    assert not running.plug().changed
+
+
+def test_another_vms_volume_is_not_plugged_in(running: Running) -> None:
+    running.bench.do(DetachVolume(vm=running.bench.vm, volume=file_of(0)))
+    refused("vm.file_foreign", Conflict, lambda: running.plug(0))
+    assert running.plugged.calls == []
+
+
+def test_one_that_does_not_run_is_defined(furnished: Bench) -> None:
+    furnished.do(CreateDataVolume(volume=file_of(0), size_bytes=SIZE))
+    furnished.do(AttachVolume(vm=furnished.vm, volume=file_of(0)))
+    furnished.do(DefineDomain(vm=furnished.vm, domain=domain_of(furnished.vm)))
+    wanted = replace(domain_of(furnished.vm), data=(file_of(0),))
+    assert furnished.do(PlugDevices(vm=furnished.vm, domain=wanted)).changed
+    assert file_of(0) in furnished.domains.definition(furnished.vm)
+    described = furnished.wanted.described(furnished.vm)
+    assert described is not None
+    assert described[0] == wanted
+
+
+def test_a_running_guest_is_told_that_its_volume_is_larger(running: Running) -> None:
+    running.plug(0, 1)
+    path = running.bench.host.paths.data / file_of(1)
+    grow = GrowDataVolume(volume=file_of(1), size_bytes=2 * SIZE, vm=running.bench.vm)
+    assert running.bench.do(grow).changed
+    assert (running.plugged.resized, path.stat().st_size) == ([("vdc", 2 * SIZE)], SIZE), "QEMU makes the file larger"
+    running.bench.do(replace(grow, volume=file_of(2)))
+    assert (running.bench.host.paths.data / file_of(2)).stat().st_size == 2 * SIZE, "the VM has it, the guest not yet"
+    refused("volume.differs", Conflict, lambda: running.bench.do(replace(grow, volume=file_of(2), size_bytes=SIZE)))
