@@ -7,19 +7,21 @@ by its own id: nobody finds it by a name, and no list has it but that of its hos
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import delete, insert
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Bug
+from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import forget_vm, vm_of, vm_values
 from orchestrator.store.statements import Statements
 from orchestrator.store.tables import cpu_claims, function_claims, host_claims, slot_claims
-from orchestrator.store.usage import Usage
+from orchestrator.store.usage import TenantUsage, Usage
 from orchestrator.store.vms import ADD_UNLESS_THERE, BY_ID, CHANGE_VM, REMOVE_VM, drop_claims
 
 _WHERE: Final = ("host", "devices", "cpus", "nic")
@@ -29,9 +31,10 @@ _WHERE: Final = ("host", "devices", "cpus", "nic")
 class HeldPlaces:
     """Of one transaction."""
 
-    def __init__(self, connection: Statements, usage: Usage, events: Events) -> None:
+    def __init__(self, connection: Statements, usage: Usage, tenants: TenantUsage, events: Events) -> None:
         self._db = connection
         self._usage = usage
+        self._tenants = tenants
         self._events = events
 
     def hold(self, place: Vm) -> None:
@@ -59,6 +62,8 @@ class HeldPlaces:
             values = vm_values(new)
             self._db.execute(CHANGE_VM, {"its_id": row_id, **{name: values[name] for name in _WHERE}})
         self._exchange_claims(vm_id, place_id)
+        arrived = replace(vm, devices=place.devices, nic=place.nic)
+        self._tenants.change(vm.spec.tenant, amounts_of(vm), amounts_of(arrived))
         self._events.note(
             "vm", vm.spec.name, "moved", tenant=vm.spec.tenant, host=place.host, subject=vm_id, state=vm.state
         )

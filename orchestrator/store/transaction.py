@@ -51,7 +51,7 @@ class Transaction:
         self.observations = Observations(db, parsed)
         self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
         self.vm_pages, self.host_pages = VmPages(db), HostPages(db)
-        self.places, self.guests = HeldPlaces(db, self.usage, self.events), GuestRecords(db)
+        self.places, self.guests = HeldPlaces(db, self.usage, self.tenant_usage, self.events), GuestRecords(db)
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
         self.operations = Operations(db, self.events)
