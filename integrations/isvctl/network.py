@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from integrations.isvctl.guest import NOT_REAL, in_guest, uptime_s
+from integrations.isvctl.network_rules import sdn_filter_audit_trail, sg_crud
 from integrations.isvctl.site import Results, Site, Unmet, need, refusal
 from integrations.isvctl.steps import Output, Step, absent
 from vgpuctl import VgpuctlError
@@ -13,12 +14,11 @@ from vgpuctl import VgpuctlError
 TENANT: Final = "isv-network"
 SECOND: Final = "isv-network-second"
 NETWORK: Final = "front"
-NO_RULES: Final = (
-    "tenants write no rules for traffic; hosts filter forged addresses and traffic between VMs of shared networks"
-)
+NO_RULES: Final = "security groups are for networks of OVN, and the steps that send packets there are not written"
 NO_LOG: Final = "faults and delays of networks are not recorded; hosts' bridges and cards are told as they are now"
 PEERING: Final = "POST /v1/tenants/default/peerings"
-RULES: Final = "POST /v1/tenants/default/security-groups"
+RULES: Final = "POST /v1/tenants/default/isv-packets"
+"""Stands for those steps."""
 
 
 def create_network(site: Site) -> Output:
@@ -230,10 +230,7 @@ STEPS: Final = {
         "labels", "create_subnets", "az_distribution", "subnets_available", subnets=[],
     ),
     "vpc_isolation": Step(vpc_isolation),
-    "sg_crud": absent(
-        RULES, NO_RULES, "create_vpc", "create_sg", "read_sg", "update_sg_add_rule", "update_sg_modify_rule",
-        "update_sg_remove_rule", "delete_sg", "verify_deleted",
-    ),
+    "sg_crud": Step(sg_crud),
     "security_blocking": absent(
         RULES, NO_RULES, "sg_default_deny_inbound", "sg_allows_specific_ssh", "sg_denies_vpc_icmp",
         "nacl_explicit_deny", "sg_restricted_egress",
@@ -259,10 +256,7 @@ STEPS: Final = {
         "GET /v1/networks/isv/log", NO_LOG, "metrics_endpoint_reachable", "performance_metric_present",
         "packet_metric_present", "samples_recent",
     ),
-    "sdn_filter_audit_trail": absent(
-        RULES, NO_RULES, "audit_endpoint_reachable", "create_rule_logged", "modify_rule_logged", "delete_rule_logged",
-        "audit_event_has_required_fields", "cleanup",
-    ),
+    "sdn_filter_audit_trail": Step(sdn_filter_audit_trail),
     "byoip_test": Step(byoip_test),
     "stable_ip_test": Step(stable_ip_test),
     "floating_ip_test": absent(

@@ -189,8 +189,8 @@ def unknown_group(name: str, known: Iterable[str]) -> NotFound:
 
 
 def show_rules(add: Sequence[SecurityRule], remove: Sequence[SecurityRule]) -> str:
-    """A change in one line, for the audit."""
-    return ", ".join([*(f"+{rule}" for rule in add), *(f"-{rule}" for rule in remove)])
+    """A change in one line, for the audit. :raises InvalidInput: ``group.rule_invalid``"""
+    return ", ".join([*(f"+{check_rule(rule)}" for rule in add), *(f"-{check_rule(rule)}" for rule in remove)])
 
 
 def _range(text: str) -> str:

@@ -80,7 +80,7 @@ class SecurityGroupService:
             if existing is not None and (rules is None or existing.rules == group.rules):
                 return _info(tx, existing)
             if existing is not None:
-                hint = f"'vgpuctl security-group rule add {name}' changes its rules; else choose another name"
+                hint = f"'vgpuctl security-group show {name}' has its rules; change them, or choose another name"
                 raise Conflict("group.exists", f"there is already a group {name} with other rules", hint=hint)
             if len(groups) >= MAX_GROUPS:
                 hint = f"delete one; 'vgpuctl security-group list --tenant {tenant}' shows them"
@@ -169,7 +169,7 @@ class SecurityGroupService:
                 raise Conflict("group.default", "the default group stays", hint=hint)
             uses, rules = _info(tx, group).uses, naming(name, groups.values())
             if uses:
-                hint = "'vgpuctl security-group withdraw' takes it from there"
+                hint = f"'vgpuctl security-group show {name}' has all of it; withdraw takes it from there"
                 raise Conflict("group.in_use", f"group {name} is on {uses[0]}", hint=hint)
             if rules:
                 hint = f"'vgpuctl security-group show {rules[0]}' shows them"

@@ -69,6 +69,18 @@ def test_both_databases_are_read_over_tls_with_certificates_of_ours(ovn: RealOvn
     ]  # fmt: skip
 
 
+def test_a_packet_is_traced_over_tls_with_a_certificate_of_ours(ovn: RealOvn, tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    wanted = {"ovn_northbound": ovn.secured("northbound"), "ovn_southbound": ovn.secured("southbound")}
+    tracer = network_engines(load_settings(state=tmp_path, **wanted), RING, SystemClock()).tracer
+    assert tracer is not None
+    ovn.nbctl("ls-add", "s", "--", "lsp-add", "s", "a", "--", "lsp-set-addresses", "a", "52:54:00:00:00:01 10.0.0.2")
+    ovn.nbctl("--wait=sb", "--timeout=30", "sync")
+    assert 'inport="a")' in tracer.trace("s", 'inport == "a" && eth.src == 52:54:00:00:00:01')
+    with pytest.raises(Retryable):
+        tracer.trace("nowhere", 'inport == "a"')
+
+
 def test_an_ovn_of_the_operators_own_is_read_as_it_is(tmp_path: Path) -> None:
     with real_ovn(tmp_path) as ovn:
         ovn.nbctl("lr-add", "theirs")

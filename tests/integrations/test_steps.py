@@ -29,9 +29,9 @@ FAILING: Final[dict[str, set[str]]] = {
         "customer_managed_key_test", "short_lived_credentials_test",
     },
     "network": {
-        "vpc_crud", "subnet_config", "sg_crud", "security_blocking", "sg_workload_scoping",
+        "vpc_crud", "subnet_config", "security_blocking", "sg_workload_scoping",
         "sg_node_scoping", "sg_subnet_scoping", "sg_service_scoping", "sg_port_security_policy",
-        "sg_policy_propagation", "sdn_hardware_fault_logging", "sdn_latency_perf_logging", "sdn_filter_audit_trail",
+        "sg_policy_propagation", "sdn_hardware_fault_logging", "sdn_latency_perf_logging",
         "floating_ip_test", "dns_test", "peering_test", "storage_l3_routing", "nvlink_domain",
     },
 }  # fmt: skip

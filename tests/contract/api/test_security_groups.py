@@ -132,9 +132,11 @@ def test_changes_are_on_record_and_the_tenants_end_takes_the_groups(pool: Pool) 
     make(pool)
     pool.red.post(RULES, json={"add": [HTTPS], "remove": [OUT]})
     pool.red.post(RULES, json={"add": [HTTPS]})
+    pool.red.post(RULES, json={"add": [{"direction": "in", "protocol": "tcp", "first_port": 22}]})
     rows = pool.operator.get("/v1/audit?subject=red/web").json()
     assert [row["action"] for row in rows] == [
-        "change_security_group +in tcp 443, -out any", "create_security_group +out any",
+        "change_security_group +in tcp 22", "change_security_group +in tcp 443, -out any",
+        "create_security_group +out any",
     ]  # fmt: skip
     assert {row["actor"] for row in rows} == {f"uid:{RED}"}
     pool.operator.delete("/v1/tenants/red")
