@@ -65,7 +65,8 @@ def leave(machine: SimulatedMachine, action: LeaveDisks) -> ActionResult:
     changed = False
     for file in action.files:
         if machine.owner(_key(file)) == action.vm:
-            _check_closed(machine, pool_with(machine, file), file)
+            for pool in machine.pools.values():
+                _check_closed(machine, pool, file)
             release(machine, _key(file), action.vm)
             changed = True
     return ActionResult(changed=changed)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from orchestrator.adapters.agent_link.link import SshHostLink
-from orchestrator.agent.images import store, volume_copies
+from orchestrator.agent.images import pool_disks, volume_copies
 from orchestrator.agent.images.disk_images import read_header
 from orchestrator.agent.images.files import is_partial
 from orchestrator.agent.images.store import Storage
@@ -176,7 +176,7 @@ def test_what_does_not_fit_what_was_asked_for_is_refused(pair: Pair, copy: dict[
 
 
 def test_a_disk_that_is_open_does_not_go(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "open_below", lambda _paths, path: frozenset({path}))
+    monkeypatch.setattr(pool_disks, "open_below", lambda _paths, path: frozenset({path}))
     with pytest.raises(Conflict) as refused:
         pair.moved()
     assert refused.value.code == "volume.in_use"

@@ -64,10 +64,12 @@ def with_running_vm(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
-def with_offering(plane: ControlPlane) -> None:
-    with_volume(plane)
-    with plane.store.begin() as tx:
-        tx.offerings.put(MIGRATABLE)
+def with_image(plane: ControlPlane) -> None:
+    """The pool has its own copy of the image, of a VM that is gone."""
+    with_made_volume(plane)
+    delete_volume(plane)
+    plane.engine.drain()
+    plane.services.volumes.create("default", "data", SIZE, pool="fast")
 
 
 def with_stopped_vm(plane: ControlPlane) -> None:
@@ -105,7 +107,7 @@ CASES = (
     ("resize with a disk in a pool", "resize_running_vm", with_running_vm, resize),
     ("create pool", "create_pool", prepare_mounted, create),
     ("delete pool", "delete_pool", with_pool, delete),
-    ("create in a pool", "create_vm", with_offering, create_in_pool),
+    ("create in a pool", "create_vm", with_image, create_in_pool),
     ("delete in a pool", "delete_vm", with_running_vm, delete_vm),
     ("delete volume in a pool", "delete_volume", with_made_volume, delete_volume),
     ("move vm in a pool", "move_vm", with_stopped_vm, moves.move),

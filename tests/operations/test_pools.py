@@ -13,6 +13,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFoun
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import shared_files
 from orchestrator.services.messages import MoveVm
+from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.operations import moves, pools
 from tests.operations.moves import OTHER
@@ -152,3 +153,17 @@ def test_the_same_request_again_is_the_same_vm(plane: ControlPlane) -> None:
     assert plane.services.vms.create(wanted).existing
     refused("vm.exists", Conflict, lambda: plane.services.vms.create(replace(wanted, pool=None)))
     assert train(plane) == vm
+
+
+def test_what_is_asked_about_a_pool_is_answered_as_create_does(plane: ControlPlane) -> None:
+    question = Question(profile=moves.MIGRATABLE.name, disk_bytes=SIZE, pool="fast")
+    explained = plane.services.capacity.explain(question).explanation
+    assert explained.placement is not None
+    assert explained.placement.host_id in {L40S_HOST, OTHER}
+    large = replace(question, disk_bytes=2048 * GIB)
+    refused("pool.full", NoCapacity, lambda: plane.services.capacity.explain(large))
+    refused("pool.unknown", NotFound, lambda: plane.services.capacity.capacity(replace(question, pool="slow")))
+    for host in (L40S_HOST, OTHER):
+        plane.machine(host).pools.clear()
+        plane.observer.observe(host)
+    assert plane.services.capacity.explain(question).explanation.placement is None

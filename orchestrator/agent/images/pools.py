@@ -70,6 +70,7 @@ class MountedPools:
         pool_id = _id_in(directory)
         if pool_id is None or not is_the_pool(pool, pool_id):
             raise _another(name, pool_id)
+        _check_not_linked(directory)
         return directory
 
     def declare(self, action: DeclarePool) -> ActionResult:
@@ -79,6 +80,7 @@ class MountedPools:
         pool_id = _id_in(directory)
         if pool_id is not None and pool_id != action.pool_id:
             raise _another(action.name, pool_id)
+        _check_not_linked(directory)
         try:
             for name in _DIRECTORIES:
                 (directory / name).mkdir(exist_ok=True)
@@ -247,6 +249,15 @@ def _id_in(directory: Path) -> str | None:
     if text is not None and not is_uuid(text):
         raise _another(directory.name, text)
     return text
+
+
+def _check_not_linked(directory: Path) -> None:
+    """Other hosts write there: nothing of it may lead elsewhere.
+
+    :raises Conflict: ``pool.is_another``"""
+    linked = [name for name in _DIRECTORIES if (directory / name).is_symlink()]
+    if linked:
+        raise _another(directory.name, f"a link called {linked[0]}")
 
 
 def _another(name: str, pool_id: str | None) -> Conflict:

@@ -110,7 +110,7 @@ class Storage:
             raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="64TiB at most")
         if self.is_ours(target, "volume", action.vm):
             header = read_header(target, "qcow2")
-            if header.backing_name != str(base) or header.virtual_bytes != action.size_bytes:
+            if self._backing(target) != str(base) or header.virtual_bytes != action.size_bytes:
                 raise Conflict("volume.differs", "the VM's disk exists with another size or image", details=target.name)
             return ActionResult(changed=False)
         with self._bases:
@@ -139,7 +139,10 @@ class Storage:
                 details=f"{action.size_bytes} < {smallest} bytes",
             )
         with self.owned("volume", target, action.vm, base.name), files.written_whole(target, mode=0o600) as part:
-            create_overlay(part, base=base, base_format=action.base_format, size_bytes=action.size_bytes)
+            beneath = (
+                base if pool_of(target.name) is None else Path("..", "images", base.name)
+            )  # wherever it is mounted
+            create_overlay(part, base=beneath, base_format=action.base_format, size_bytes=action.size_bytes)
 
     def write_seed(self, vm: str, seed: str, iso_base64: str) -> ActionResult:
         """:raises InvalidInput: ``seed.invalid``"""
@@ -280,7 +283,7 @@ class Storage:
             header = read_header(file, "qcow2")
         except (OSError, Fatal):
             return True
-        base = Path(header.backing_name or "/")
+        base = Path(os.path.normpath(file.parent / (header.backing_name or "/")))
         return header.external_data or base.parent != file.parent.parent / "images" or base.is_symlink()
 
     def volumes(self) -> tuple[FileSnapshot, ...]:
@@ -332,7 +335,8 @@ class Storage:
 
     def _backing(self, volume: Path) -> str | None:
         try:
-            return read_header(volume, "qcow2").backing_name
+            name = read_header(volume, "qcow2").backing_name
+            return None if name is None else os.path.normpath(volume.parent / name)
         except (OSError, Fatal):
             return None
 

@@ -93,6 +93,12 @@ def _parameters(read: Callable[[VgpuParameters], bool]) -> Callable[[Traveller],
     return lambda moving: any(item.parameters is not None and read(item.parameters) for item in moving.vm.devices)
 
 
+def _host_away(vm: Vm) -> str:
+    """Of a disk in a pool it is known that others reach it, and not whether its own host still writes there."""
+    there = "it may still write to its disk" if vm.spec.pool is not None else "its disk is there"
+    return f"its host does not answer or is not ready, and {there}"
+
+
 _SET_BY_OFFERING: Final = "an offering without it: the VM is made again from that one"
 _OF_VM: Final = (
     _Rule[Traveller](
@@ -105,7 +111,7 @@ _OF_VM: Final = (
     ),
     _Rule[Traveller](
         "move.own_host_away", EVERY,
-        _when(lambda it: it.host_state != "ready", "its disk is on its host, which does not answer or is not ready"),
+        lambda it: None if it.host_state == "ready" else _host_away(it.vm),
         "the host answers and is ready again",
     ),
     _Rule[Traveller](

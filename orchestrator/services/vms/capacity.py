@@ -42,7 +42,7 @@ from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.guests.drivers import GuestHost
 from orchestrator.services.guests.runs import offered_roles
 from orchestrator.services.networks import network_for
-from orchestrator.services.pools import pool_on_hosts
+from orchestrator.services.pools import check_pool_has, pool_on_hosts
 from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
@@ -287,6 +287,7 @@ class CapacityService:
     def _wanted(self, tx: Transaction, question: Question, offering: Offering, ties: _Ties) -> Wanted:
         check_supported(offering)
         check_name(question.tenant, what="tenant")
+        check_pool_has(tx, ties.pool, question.disk_bytes)
         disk_bytes = question.host_disk_bytes + ties.disk_bytes
         tied = replace(question, host=ties.host, disk_bytes=disk_bytes, pool=ties.pool, volumes=ties.volumes)
         bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count)
