@@ -95,8 +95,8 @@ def _parameters(read: Callable[[VgpuParameters], bool]) -> Callable[[Traveller],
 
 def _host_away(vm: Vm) -> str:
     """Of a disk in a pool it is known that others reach it, and not whether its own host still writes there."""
-    there = "it may still write to its disk" if vm.spec.pool is not None else "its disk is there"
-    return f"its host does not answer or is not ready, and {there}"
+    why = "it may still write to its disk" if vm.spec.pool is not None else "its disk is on it"
+    return f"its host does not answer or is not ready, and {why}"
 
 
 _SET_BY_OFFERING: Final = "an offering without it: the VM is made again from that one"

@@ -13,6 +13,7 @@ from typing import Final
 import libvirt
 import pytest
 
+from orchestrator.agent.libvirt.migration import OWN_DISK, copied_disks
 from orchestrator.agent.libvirt.migration_calls import MigrationCalls
 from orchestrator.core.errors import Denied
 
@@ -57,7 +58,7 @@ def calls(seen: list[str]) -> MigrationCalls:
         if xml != OURS:
             raise Denied("vm.definition_foreign", "no")
 
-    return MigrationCalls({"migrate_uri": URI, "disks_uri": DISKS}, check)
+    return MigrationCalls({"migrate_uri": URI, "disks_uri": DISKS, **OWN_DISK}, check)
 
 
 def test_the_calls_of_a_move_pass_in_whatever_pieces_they_come() -> None:
@@ -70,6 +71,32 @@ def test_the_calls_of_a_move_pass_in_whatever_pieces_they_come() -> None:
         asked = calls(seen)
         assert b"".join(asked.passed(sent[at : at + size]) for at in range(0, len(sent), size)) == sent
         assert seen == [OURS, OURS]
+
+
+def test_its_own_disk_alone_is_copied_where_its_volumes_are_in_pools() -> None:
+    sent = message(PREPARE, parameters(*GIVEN, ("migrate_disks", "vda")))
+    assert calls([]).passed(sent) == sent
+
+
+_DISK: Final = "<disk><source file='{}'/><target dev='{}'/>{}</disk>"
+_OWN, _IN_POOL = "/var/lib/vgpuctl-agent/volumes/a.qcow2", "/var/lib/vgpuctl-agent/pools/fast/{}"
+_SEED: Final = _DISK.format("/var/lib/vgpuctl-agent/seeds/a.iso", "sda", "<readonly/>")
+
+
+@pytest.mark.parametrize(
+    ("disks", "copied"),
+    [
+        ((_DISK.format(_OWN, "vda", ""),), None),
+        ((_DISK.format(_IN_POOL.format("volumes/a"), "vda", ""),), ()),
+        ((_DISK.format(_OWN, "vda", ""), _DISK.format(_IN_POOL.format("data/b"), "vdb", "")), ("vda",)),
+    ],
+    ids=["all on the host", "all in a pool", "a volume in a pool"],
+)
+def test_what_is_copied_of_a_vm_that_moves_is_on_its_hosts_own_disk(
+    disks: tuple[str, ...], copied: tuple[str, ...] | None
+) -> None:
+    xml = f"<domain><devices>{''.join(disks)}{_SEED}</devices></domain>"
+    assert copied_disks(xml, "/var/lib/vgpuctl-agent") == copied
 
 
 @pytest.mark.parametrize(
@@ -87,6 +114,7 @@ def test_the_calls_of_a_move_pass_in_whatever_pieces_they_come() -> None:
         pytest.param(message(PREPARE, parameters(*GIVEN, ("migrate_uri", "tcp:0.0.0.0:4444"))), id="another socket"),
         pytest.param(message(PREPARE, parameters(*GIVEN, ("destination_name", "other"))), id="another name"),
         pytest.param(message(PREPARE, parameters(*GIVEN, ("disks_port", 4444))), id="another port"),
+        pytest.param(message(PREPARE, parameters(*GIVEN, ("migrate_disks", "vdb"))), id="a disk that is not its own"),
         pytest.param(message(PREPARE, parameters(*GIVEN[1:])), id="no definition"),
         pytest.param(message(PREPARE, parameters(GIVEN[0], GIVEN[2])), id="no socket for memory"),
         pytest.param(message(PREPARE, parameters(*GIVEN[:2])), id="no socket for disks"),
