@@ -23,6 +23,7 @@ from orchestrator.agent.libvirt.consoles import Console, ConsoleLogs
 from orchestrator.agent.libvirt.domain_readings import DomainReadings
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.libvirt.shared_consoles import SharedConsoles
 from orchestrator.agent.live_moves import LiveMoves
 from orchestrator.agent.nic_links import IpLinks
@@ -127,7 +128,8 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     settler = Settler(ledger, storage, kinds, domains, nics, switches)
     parameters = VgpuParameterFiles(files, kinds)
     logs, sessions, kernel_log = ConsoleLogs(paths), Sessions(), KernelLog(paths, ledger)
-    parts = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics)
+    saved = SavedMemory(libvirt, domains, ledger, storage.directory)
+    parts = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics, saved)
     handlers = parts.handlers
     return Agent(
         ledger=ledger,

@@ -18,6 +18,7 @@ from orchestrator.agent.libvirt.domain_devices import DomainParts, parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.libvirt.plugging import Plugging
+from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.settling import Settler
@@ -50,6 +51,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volumes import (
     AttachVolume,
     CreateDataVolume,
@@ -163,6 +165,7 @@ class Parts:
     parameters: VgpuParameterFiles
     logs: ConsoleLogs
     nics: NicFunctions
+    saved: SavedMemory
 
     def define(self, action: DefineDomain) -> ActionResult:
         """Out of what is the VM's, and nothing else."""
@@ -216,7 +219,16 @@ class Parts:
             self.storage.shared.check_held(parts_of(xml).files)
             self.networks.reserve(xml)
 
-        return self.domains.start(action.vm, check)
+        if self.saved.is_kept(action.vm) and not self.domains.is_active(action.vm):
+            return self.saved.resume(action, lambda xml: check(xml, False))
+        started = self.domains.start(action.vm, check)
+        self.saved.discard(action.vm)  # of one that runs, or that was never written to its end
+        return started
+
+    def stop(self, action: StopDomain) -> ActionResult:
+        """With its memory, if that is on disk."""
+        stopped = self.domains.stop(action.vm, action.grace_seconds)
+        return ActionResult(changed=True) if self.saved.discard(action.vm) and not stopped.changed else stopped
 
     def undefine(self, action: UndefineDomain) -> ActionResult:
         """With what it printed and its UEFI variables."""
@@ -257,7 +269,7 @@ class Parts:
     @property
     def handlers(self) -> Handlers:
         """Of every action there is."""
-        storage, switches, domains, networks = self.storage, self.switches, self.domains, self.networks
+        storage, switches, networks = self.storage, self.switches, self.networks
         handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {
             CreateVolume: storage.create_volume,
             DeleteVolume: lambda a: storage.delete_volume(a.vm, a.volume),
@@ -280,7 +292,9 @@ class Parts:
             DefineDomain: self.define,
             UndefineDomain: self.undefine,
             StartDomain: self.start,
-            StopDomain: lambda a: domains.stop(a.vm, a.grace_seconds),
+            ResumeDomain: self.start,
+            SuspendDomain: self.saved.save,
+            StopDomain: self.stop,
             AdoptDomain: self.adopt,
             ReleaseDomain: self.release,
             SettleLedger: self.settler.settle,

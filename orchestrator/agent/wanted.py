@@ -27,6 +27,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.nics import GiveNicFunction
 from orchestrator.core.actions.settle_ledger import SettleLedger
+from orchestrator.core.actions.suspension import SuspendDomain
 from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.actions.volumes import PlugDevices
 from orchestrator.core.attachments import make
@@ -58,7 +59,7 @@ class RestoreList:
 
     def before(self, action: HostAction) -> None:
         """Whatever becomes of a stop or a removal, nobody wants the VM to run or the device to be any more."""
-        if isinstance(action, StopDomain):
+        if isinstance(action, (StopDomain, SuspendDomain)):
             self._set(action.vm, "running", 0)
         if isinstance(action, RemovesDevice):
             self._want_no_more(action)

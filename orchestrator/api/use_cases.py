@@ -51,6 +51,7 @@ from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.network_cards import NetworkCards
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.resizing import VmResizing
+from orchestrator.services.vms.suspending import VmSuspension
 from orchestrator.services.vms.vms import VmService
 from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.services.webhooks import WebhookService
@@ -64,6 +65,7 @@ class Services:
     moving: VmMoves
     resizing: VmResizing
     network_cards: NetworkCards
+    suspension: VmSuspension
     guest_access: GuestAccessService
     consoles: ConsoleService
     guests: GuestService
@@ -142,16 +144,18 @@ def services_of(
         observe=reconciler.observer.observe,
     )  # fmt: skip
     moving = VmMoves(store=store, engine=engine, planner=planner, moves=moves)
+    suspension = VmSuspension(store=store, engine=engine, planner=planner, moves=moves)
     advance = site.go_on or keeper_of(world, engine, moving).round
     hosts = HostService(
         store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,
         overcommit=overcommit, own_agent=inspection.own_agent,
     )  # fmt: skip
     return Services(
-        vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
+        vms=VmService(store=store, engine=engine, planner=planner, networks=networks, suspension=suspension),
         moving=moving,
         network_cards=NetworkCards(store=store, engine=engine, networks=networks, clock=clock, ids=ids),
         resizing=VmResizing(store=store, engine=engine, planner=planner, moving=moving),
+        suspension=suspension,
         guest_access=access,
         consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),

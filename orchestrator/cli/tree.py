@@ -64,7 +64,7 @@ ENTRIES: Final = {
     "export": CommandEntry("apply", "export", "Print what exists as a file for apply."),
     "schema": CommandEntry("apply", "schema", "Print the JSON schema of the file, for editors."),
     "console": CommandEntry("guest", "console", "Open the serial console. Ctrl-] leaves it."),
-    "vnc": CommandEntry("guest", "vnc", "Open the screen for a VNC viewer, at a port of this machine."),
+    "vnc": CommandEntry("guest", "vnc", "Open the screen for a VNC viewer, at a local port."),
     "ssh": CommandEntry("guest", "ssh", "Log in to a VM through its host."),
     "vm": CommandEntry("vm", "app", "Create, adopt, show, start, stop and delete VMs."),
     "host": CommandEntry("host", "app", "Add GPU hosts, look at them, give them back."),

@@ -22,6 +22,17 @@ Body = Mapping[str, object]
 class SiteCalls:
     """Over one connection, which ends with it."""
 
+    def suspend_vm(self, name: str, tenant: str) -> models.Started:
+        """Its memory goes to its host's disk."""
+        return self._post(path_of("vms", name, "suspend"), tenant=tenant)
+
+    def resume_vm(self, name: str, tenant: str) -> models.Started:
+        return self._post(path_of("vms", name, "resume"), tenant=tenant)
+
+    def discard_suspended_vm(self, name: str, tenant: str) -> models.Started:
+        """What it had in memory is gone then."""
+        return self._post(path_of("vms", name, "discard-suspended"), tenant=tenant)
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 

@@ -26,6 +26,7 @@ from orchestrator.core.actions import (
     nics,
     pools,
     settle_ledger,
+    suspension,
     vgpu_settings,
     volumes,
 )
@@ -44,7 +45,7 @@ from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 _HOMES: Final = (
-    host_actions, fabric, gpu_cards, nics, pools, settle_ledger, vgpu_settings, volumes,
+    host_actions, fabric, gpu_cards, nics, pools, settle_ledger, suspension, vgpu_settings, volumes,
 )  # fmt: skip
 _KINDS: Final = (HostAction, MakesDevice, RemovesDevice, SetGpuSetting, RestoreGpuSetting)
 

@@ -111,6 +111,8 @@ def _check_whole(snapshot: HostSnapshot) -> None:
 
 def _of_vm(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -> tuple[OperationState, str]:
     _record_volumes(tx, job, vm, snapshot)
+    if not any(file.name == vm.memory_file for file in snapshot.volumes):
+        tx.suspended.end(vm.id)
     domain = next(
         (candidate for candidate in snapshot.domains if candidate.uuid == vm.id and candidate.owner == vm.id), None
     )

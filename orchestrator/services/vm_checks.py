@@ -52,8 +52,14 @@ def _check_adopted(tx: Transaction, vm: Vm) -> None:
         )
 
 
-def check_state(vm: Vm, needed: VmState) -> None:
-    """:raises Conflict: ``vm.busy``"""
+def check_state(vm: Vm, needed: VmState, *, suspended: bool = False) -> None:
+    """``suspended``: whether one may be that is to be stopped.
+
+    :raises Conflict: ``vm.busy``, ``vm.suspended``"""
+    if vm.state == needed == "stopped" and vm.suspended_bytes is not None and not suspended:
+        name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+        hint = f"'vgpuctl vm resume {name}', or 'vgpuctl vm discard-suspended {name}' gives its memory up"
+        raise Conflict("vm.suspended", f"VM {vm.spec.name} is suspended", hint=hint)
     if vm.state != needed:
         raise Conflict(
             "vm.busy",

@@ -24,6 +24,7 @@ from orchestrator.core.actions.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.domain_xml.domain import SPARE_PORTS
@@ -34,6 +35,7 @@ from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SO_ALREADY, Domain, SimulatedMachine, check_disk, claim, may_die, release
+from orchestrator.sim.vm_moves import forget_memory, suspend
 
 _ON_BRIDGES = IPv4Network("10.128.0.0/9")
 _BLOCK = 256
@@ -279,7 +281,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     if domain is None:
         raise NotFound("vm.not_found", "the VM is not defined on this host")
     if domain.running:
-        return SO_ALREADY
+        return ActionResult(changed=forget_memory(machine, action.vm))
     kernel = machine.kernel
     check_data(machine, action.vm, domain.data)
     for device in domain.devices:
@@ -296,8 +298,9 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     domain.address = _address(machine, action.vm, domain)
     kernel.opened |= set(domain.devices)
     machine.nvram |= {action.vm} if domain.uefi else set()
-    printed = f"{machine.consoles.get(action.vm, '')}{domain.name} boots\r\n{domain.name} login: \r\n"
-    machine.consoles[action.vm] = printed[-_MAX_PRINTED:]
+    if not forget_memory(machine, action.vm):  # else it goes on where it was
+        printed = f"{machine.consoles.get(action.vm, '')}{domain.name} boots\r\n{domain.name} login: \r\n"
+        machine.consoles[action.vm] = printed[-_MAX_PRINTED:]
     may_die(machine)
     return DONE
 
@@ -341,6 +344,8 @@ def _address(machine: SimulatedMachine, vm: str, domain: Domain) -> str:
 
 def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:
     domain = machine.domains.get(action.vm)
+    if forget_memory(machine, action.vm):
+        return DONE
     if domain is None or not (domain.running or domain.paused):
         return SO_ALREADY
     if machine.owner(f"domain:{action.vm}") is None:
@@ -385,6 +390,8 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     DefineDomain: define,
     UndefineDomain: undefine,
     StartDomain: start,
+    ResumeDomain: start,
+    SuspendDomain: suspend,
     StopDomain: stop,
     EnsureNetwork: ensure_network,
     EnsureBridgedNetwork: ensure_bridged,

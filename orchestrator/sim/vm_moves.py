@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running VM goes from one host in memory to another: what each of them does, as their agents would."""
+"""A running VM goes from one host in memory to another, or onto its disk: what hosts do, as their agents would."""
 
 from __future__ import annotations
 
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.suspension import SuspendDomain
 from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.sim.machine import DONE, SimulatedMachine, may_die
+from orchestrator.core.vms.vm import memory_file
+from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, check_disk, claim, may_die, release
 
 
 def await_vm(machine: SimulatedMachine, move: LiveMove) -> ActionResult:
@@ -35,3 +37,24 @@ def leave_vm(machine: SimulatedMachine, move: LiveMove) -> ActionResult:
     machine.described.pop(move.vm, None)
     may_die(machine)
     return DONE
+
+
+def suspend(machine: SimulatedMachine, action: SuspendDomain) -> ActionResult:
+    """:raises Conflict: ``vm.not_running``; :raises Fatal: ``host.disk_full``"""
+    domain, file = machine.domains.get(action.vm), memory_file(action.vm)
+    if domain is None or not domain.running:
+        if file in machine.volumes:
+            return SO_ALREADY
+        raise Conflict("vm.not_running", "the VM does not run")
+    check_disk(machine)
+    claim(machine, f"volume:{file}", action.vm)
+    machine.volumes[file] = action.max_bytes // 2
+    machine.power_off(action.vm)
+    may_die(machine)
+    return DONE
+
+
+def forget_memory(machine: SimulatedMachine, vm: str) -> bool:
+    """Whether the VM's memory was in a file of it; not any more."""
+    release(machine, f"volume:{memory_file(vm)}", vm)
+    return machine.volumes.pop(memory_file(vm), None) is not None

@@ -82,11 +82,9 @@ No foreign key: the row stays when the host goes, so that everyone hears of it."
 
 images = Table(
     "images", metadata,
-    Column("name", String(63), primary_key=True),
-    Column("sha256", String(64), nullable=False), Column("format", String(8), nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("virtual_size_bytes", BigInteger, nullable=False),
-    Column("created_at", Float, nullable=False),
+    Column("name", String(63), primary_key=True), Column("sha256", String(64), nullable=False),
+    Column("format", String(8), nullable=False), Column("size_bytes", BigInteger, nullable=False),
+    Column("virtual_size_bytes", BigInteger, nullable=False), Column("created_at", Float, nullable=False),
     Column("guest_driver", String(40)), Column("shared", Boolean, nullable=False),
     Column("about", JSON(none_as_null=True)),
 )  # fmt: skip
@@ -137,8 +135,7 @@ driver_lock = Table(
 )
 
 maintenances = Table(
-    "maintenances", metadata,
-    Column("id", String(36), primary_key=True), Column("created_at", Float, nullable=False),
+    "maintenances", metadata, Column("id", String(36), primary_key=True), Column("created_at", Float, nullable=False),
     Column("active", Boolean, nullable=False), Column("document", JSON, nullable=False),
 )  # fmt: skip
 """One row, with id 1, or none."""
@@ -162,11 +159,11 @@ vms = Table(
     Column("ports", JSON(none_as_null=True)),
     Column("profile_lower", String(63), nullable=False, server_default=""),
     Column("vcpus", Integer, nullable=False, server_default="0"),
-    Column("memory_mib", Integer, nullable=False, server_default="0"),
+    Column("memory_mib", Integer, nullable=False, server_default="0"), Column("suspended_bytes", BigInteger),
     UniqueConstraint("tenant", "name"),
     *(Index(f"ix_vms_{name}", *dict.fromkeys((name, "tenant", "name"))) for name in VM_ORDERS),
 )  # fmt: skip
-"""The last three columns are of ``spec``, for the order of lists."""
+"""``profile_lower``, ``vcpus`` and ``memory_mib`` are of ``spec``, for the order of lists."""
 
 port_addresses = Table(
     "port_addresses", metadata,
@@ -176,8 +173,7 @@ port_addresses = Table(
 """On networks of kind ovn; ``vms.ports`` says the same of each VM at once."""
 
 guests = Table(
-    "guests", metadata,
-    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    "guests", metadata, Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
     Column("host_key", String, nullable=True), Column("document", JSON, nullable=False),
 )  # fmt: skip
 """What was put into the guest of a VM (core/guest/guest.py)."""
@@ -188,6 +184,10 @@ vgpu_metadata = Table(
 )  # fmt: skip
 """What drivers last said of a VM's vGPUs (core/gpu/vgpu_metadata.py), by the PCI address of their GPU."""
 
+suspended_vms = Table(
+    "suspended_vms", metadata,
+    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True), Column("facts", Text, nullable=False),
+)  # fmt: skip
 disk_copies = Table(
     "disk_copies", metadata,
     Column("operation", String(36), primary_key=True), Column("source", String(63), nullable=False),

@@ -28,6 +28,7 @@ from orchestrator.store.pools import Pools
 from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.security_groups import SecurityGroups
 from orchestrator.store.statements import Statements
+from orchestrator.store.suspended import SuspendedVms
 from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, Tokens
 from orchestrator.store.usage import TenantUsage, Usage
 from orchestrator.store.vgpu_metadata import VgpuMetadata
@@ -54,8 +55,8 @@ class Transaction:
         self.places, self.guests = HeldPlaces(db, self.usage, self.tenant_usage, self.events), GuestRecords(db)
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
-        self.operations = Operations(db, self.events)
-        self.controllers = Controllers(db)
+        self.operations, self.controllers = Operations(db, self.events), Controllers(db)
+        self.suspended = SuspendedVms(db, self.usage, self.vms, self.claims)
         self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
         self.networks, self.security_groups = Networks(db, self.events), SecurityGroups(db, self.events)

@@ -69,6 +69,8 @@ def _oldest_running(_element: _Oldest, _compiler: SQLCompiler, **_: Any) -> str:
 _HOST: Final = host_usage.c.host == bindparam("of_host")
 _TOUCH: Final = Precompiled(update(host_usage).where(_HOST).values(changed=_Stamp()))
 _NAMES: Final = ("vcpus", "memory_mib", "disk_bytes")
+ANY: Final = 2**62
+"""A capacity that nothing comes to."""
 _MORE: Final = {name: host_usage.c[name] + bindparam(f"more_{name}", type_=BigInteger) for name in _NAMES}
 _RAISE: Final = Precompiled(update(host_usage).where(_HOST).values(changed=_Stamp(), **_MORE))
 
@@ -132,6 +134,10 @@ class Usage:
         if taken:
             self._stamped.add(claim.host)
         return bool(taken)
+
+    def take_disk(self, claim: Claim, disk_bytes: int) -> bool:
+        """As :meth:`take`, of what is claimed of the disk alone; it may come to ``disk_bytes``."""
+        return self.take(claim, HostCapacity(vcpus=ANY, memory_mib=ANY, disk_bytes=disk_bytes))
 
     def give(self, host: str, *, vcpus: int, memory_mib: int, disk_bytes: int) -> None:
         """Back what was taken."""

@@ -137,14 +137,12 @@ class Vms:
         """Of one that is being started: the state that follows is told to those who watch, and not this."""
         self._db.execute(CHANGE_VM, {"its_id": vm_id, "addresses": list(addresses)})
 
-    def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
-        self._change(vm_id, devices=tuple(devices))
-
     def set_spec(self, vm_id: str, spec: VmSpec) -> None:
         """Nothing but that, of one that keeps its name."""
-        self._change(vm_id, spec=spec)
+        self.change(vm_id, spec=spec)
 
-    def _change(self, vm_id: str, **members: Any) -> None:
+    def change(self, vm_id: str, **members: Any) -> None:
+        """Nothing but those members."""
         before = self.find_id(vm_id)
         if before is not None:
             after = replace(before, **members)

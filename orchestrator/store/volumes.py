@@ -23,8 +23,6 @@ from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import volumes
 from orchestrator.store.usage import TenantUsage, Usage
 
-_ANY: Final = 2**62
-"""A volume takes neither vCPUs nor memory, so how much of those is left does not matter."""
 _ID: Final = volumes.c.id == bindparam("its_id")
 _HOLDS: Final = volumes.c.state != "lost"
 _FREE: Final = (volumes.c.vm.is_(None), volumes.c.state.in_(("new", "ready")))
@@ -175,8 +173,7 @@ class Volumes:
 
     def _take(self, volume: Volume, host: str, capacity: HostCapacity) -> None:
         share = Claim(vm=volume.id, host=host, devices=(), vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)
-        most = HostCapacity(vcpus=_ANY, memory_mib=_ANY, disk_bytes=capacity.disk_bytes)
-        if not self._usage.take(share, most):
+        if not self._usage.take_disk(share, capacity.disk_bytes):
             raise ClaimLost(f"{host} has too little disk left for volume {volume.name}")
 
 

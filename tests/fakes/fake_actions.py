@@ -33,6 +33,7 @@ from orchestrator.core.actions.host_actions import (
     WriteSeed,
 )
 from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.actions.suspension import ResumeDomain
 from orchestrator.core.actions.vgpu_settings import (
     ClearVgpuParameters,
     RestoreVgpuScheduler,
@@ -304,15 +305,13 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
         if device not in {*machine.mdevs, *machine.vf_types, *machine.nic_owners, *passed}:
             raise Conflict("vm.device_foreign", f"device {device} is not the VM's")
     machine.domains[action.vm] = (xml, not machine.guests_die)
-    machine.written.setdefault(fake_data_volumes.memory_of(action.vm), machine.machine_id)
-    machine.written.pop(fake_data_volumes.waits(action.vm), None)
+    fake_data_volumes.begins(machine, action.vm)
     machine.cut_off = {one for one in machine.cut_off if one[0] != action.vm}
 
 
 def _stop(machine: FakeMachine, action: StopDomain) -> None:
     _check_ours(machine, action.vm)
-    for name in (fake_data_volumes.memory_of(action.vm), fake_data_volumes.waits(action.vm)):
-        machine.written.pop(name, None)
+    fake_data_volumes.ends(machine, action.vm)
     if action.vm in machine.domains:
         machine.domains[action.vm] = (machine.domains[action.vm][0], False)
 
@@ -387,6 +386,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     DefineDomain: _define,
     UndefineDomain: _undefine,
     StartDomain: _start,
+    ResumeDomain: _start,
     StopDomain: _stop,
     AdoptDomain: _adopt,
     ReleaseDomain: _release,

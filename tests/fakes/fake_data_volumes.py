@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
 from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.suspension import SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import (
     AttachVolume,
@@ -18,6 +19,7 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.vms.vm import memory_file
 from tests.fakes.fake_machine import FakeMachine, data_of, devices
 
 
@@ -68,6 +70,32 @@ def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> ActionR
     target.written[waits(move.vm)] = source.machine_id
     target.nvram |= source.nvram & {move.vm}
     return ActionResult(changed=True)
+
+
+def _suspend(machine: FakeMachine, action: SuspendDomain) -> None:
+    """What is in its memory (``written``) is in a file from now on."""
+    xml, running = machine.domains.get(action.vm, ("", False))
+    if not running and memory_file(action.vm) not in machine.volumes:
+        raise Conflict("vm.not_running", "the VM does not run")
+    if running:
+        machine.volumes[memory_file(action.vm)] = (action.vm, action.max_bytes // 2, "")
+        machine.written[memory_file(action.vm)] = machine.written.pop(memory_of(action.vm))
+        machine.domains[action.vm] = (xml, False)
+
+
+def begins(machine: FakeMachine, vm: str) -> None:
+    """It runs on with what was in its memory, or boots."""
+    machine.volumes.pop(memory_file(vm), None)
+    kept = machine.written.pop(memory_file(vm), machine.machine_id)
+    machine.written.setdefault(memory_of(vm), kept)
+    machine.written.pop(waits(vm), None)
+
+
+def ends(machine: FakeMachine, vm: str) -> None:
+    """Nothing of its memory is left, on disk neither."""
+    machine.volumes.pop(memory_file(vm), None)
+    for name in (memory_file(vm), memory_of(vm), waits(vm)):
+        machine.written.pop(name, None)
 
 
 def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:
@@ -139,4 +167,5 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
         DetachVolume: _detach,
         GrowDataVolume: _grow,
         PlugDevices: plug,
+        SuspendDomain: _suspend,
     }

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
-from orchestrator.core.errors import NotFound
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.moves.verdicts import KINDS, HostMoves, MoveKind, MoveLimit, MoveVerdict
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.messages import Started
 from tests.fakes.world import GPU, World
 
 
@@ -41,3 +46,38 @@ class Moves:
 
     def how_many(self) -> int:
         return 2
+
+
+class Suspension:
+    """Of the world's VMs; each keeps a gibibyte."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def suspend(self, tenant: str, name: str) -> Started:
+        return self._change("suspend_vm", tenant, name, {"state": "stopped", "suspended_bytes": 1024**3})
+
+    def resume(self, tenant: str, name: str) -> Started:
+        self._suspended(tenant, name)
+        return self._change("resume_vm", tenant, name, {"state": "running", "suspended_bytes": None})
+
+    def discard(self, tenant: str, name: str) -> Started:
+        self._suspended(tenant, name)
+        return self._change("discard_suspended_vm", tenant, name, {"suspended_bytes": None})
+
+    def _known(self, tenant: str, name: str) -> Vm:
+        if (tenant, name) not in self._world.vms:
+            raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint="vgpuctl list-vms")
+        return self._world.vms[tenant, name]
+
+    def _suspended(self, tenant: str, name: str) -> None:
+        if self._known(tenant, name).suspended_bytes is None:
+            raise Conflict("vm.not_suspended", f"VM {name} is not suspended", hint="vgpuctl list-vms")
+
+    def _change(self, kind: str, tenant: str, name: str, members: dict[str, Any]) -> Started:
+        vm = self._known(tenant, name)
+
+        def changed() -> None:
+            self._world.vms[tenant, name] = replace(vm, **members)
+
+        return Started(operation=self._world.begin(kind, vm.id, tenant, changed, vm.full_name), name=name)

@@ -56,7 +56,7 @@ from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
-from tests.fakes.moves import Moves
+from tests.fakes.moves import Moves, Suspension
 from tests.fakes.network_engines import network_driver
 from tests.fakes.readings import Readings
 from tests.fakes.tenancy import real_tenancy
@@ -357,7 +357,7 @@ class InMemory:
         self.profiles, self.images = Profiles(self.world), Images(self.world)
         self.networks = Networks(self.world)
         self.operations = Operations(self.world)
-        self.capacity, self.moves = Capacity(self.world), Moves(self.world)
+        self.capacity, self.moves, self.suspension = Capacity(self.world), Moves(self.world), Suspension(self.world)
         self.findings = Findings(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))

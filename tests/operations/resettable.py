@@ -28,6 +28,7 @@ _NOT_COMPARED = frozenset(
         "guests",
         "vgpu_metadata",
         "disk_copies",
+        "suspended_vms",
         "console_sessions",
         "ended_web_sessions",
     }

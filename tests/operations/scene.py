@@ -38,6 +38,7 @@ from tests.operations import (
     schedulers,
     several_vgpus,
     shared_instances,
+    suspending,
     volumes,
 )
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, is_at_nothing
@@ -272,10 +273,8 @@ SCENES = (
     *_whole_gpu_scenes(),
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
     *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES, *shared_instances.CASES)),
-    *(
-        Scene(*case)
-        for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES, *resizes.CASES, *cards_of_vms.CASES)
-    ),
+    *(Scene(*case) for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES, *suspending.CASES)),
+    *(Scene(*case) for case in (*resizes.CASES, *cards_of_vms.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

@@ -30,6 +30,7 @@ from orchestrator.core.actions.host_actions import (
     StopDomain,
 )
 from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import InvalidInput, NotFound, Retryable, Unknown, one_line
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion, answers_from_dict
@@ -360,6 +361,8 @@ def _key(host: Host) -> _Key:
 def _limit(action: HostAction) -> float:
     if isinstance(action, StopDomain):
         return PERFORM_SECONDS + action.grace_seconds
+    if isinstance(action, (SuspendDomain, ResumeDomain)):
+        return PERFORM_SECONDS + action.limit_s
     return START_SECONDS if isinstance(action, StartDomain) else PERFORM_SECONDS
 
 

@@ -26,7 +26,7 @@ from orchestrator.core.actions.pools import LeaveDisks
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
 from orchestrator.core.hosts.pool import file_path, pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
-from orchestrator.core.vms.vm import MAX_DISK_BYTES
+from orchestrator.core.vms.vm import MAX_DISK_BYTES, memory_file
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KINDS = {"volumes": "volume", "seeds": "seed", "data": "attached", "nvram": "nvram"}
@@ -215,7 +215,8 @@ class Storage:
         """Write down again that these are the VM's, as far as they are here.
 
         :raises Conflict: ``host.owned_by_other``"""
-        for kind, directory, name in (("volume", "volumes", volume), ("seed", "seeds", seed)):
+        files_of = (("volume", "volumes", volume), ("volume", "volumes", memory_file(vm)), ("seed", "seeds", seed))
+        for kind, directory, name in files_of:
             if Path(file_path(str(self.paths.storage), directory, files.check_file_name(name))).exists():
                 self._ledger.claim(f"{kind}:{name}", vm)
         self.nvram.settle(vm)

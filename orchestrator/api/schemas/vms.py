@@ -264,6 +264,8 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
     created_at: datetime
     lease_end: datetime | None
     deallocated: DeallocationReason | None
+    suspended_bytes: int | None
+    """What is held of its host's disk for its memory and its devices' state; null: it is not suspended."""
     maintenance: PlannedMaintenanceAnswer | None
     """What its host has, or gets; null: nothing is planned."""
     gpu_fault: str | None
@@ -278,13 +280,9 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
 
 
 def vm_json(
-    vm: Vm,
-    silent_since: float | None,
-    planned: PlannedMaintenance | None = None,
-    fault: str | None = None,
-    *,
-    watching: bool,
-) -> bytes:
+    vm: Vm, silent_since: float | None, planned: PlannedMaintenance | None = None, fault: str | None = None,
+    *, watching: bool,
+) -> bytes:  # fmt: skip
     """A :class:`VmAnswer` as JSON, kept: of a long list hardly one VM has changed since it was told last.
     ``silent_since``: when its host was seen last, if that does not answer."""
     circumstances = silent_since, planned, fault
@@ -310,7 +308,7 @@ def vm_members(
     spec, devices = vm.spec, [device_members(device, watching=watching) for device in vm.devices]
     members = {
         **{name: getattr(spec, name) for name in _COPIED},
-        **{name: getattr(vm, name) for name in ("id", "state", "addresses", "operation", "deallocated")},
+        **{name: getattr(vm, name) for name in _OF_VM},
         "host": vm.host if watching else None,
         "device": devices[0],
         "devices": devices,
@@ -334,6 +332,7 @@ def vm_members(
 
 
 _COPIED: Final = frozenset(VmAnswer.model_fields.keys() & {member.name for member in fields(VmSpec)})
+_OF_VM: Final = ("id", "state", "addresses", "operation", "deallocated", "suspended_bytes")
 
 
 class VmPlanAnswer(AnswerBody):

@@ -65,7 +65,7 @@ def vnc(
         int, typer.Option("--port", min=0, max=65535, help="Port of this machine's loopback; 0: a free one.")
     ] = 0,
 ) -> None:
-    """Open the screen for a VNC viewer, at a port of this machine. Ctrl-C ends it."""
+    """Open the screen for a VNC viewer, at a local port. Ctrl-C ends it."""
     from orchestrator.cli.guest_stream import LOOPBACK, accept_own, join_viewer, listen, open_stream
 
     session = session_of(ctx)

@@ -37,7 +37,7 @@ def move(
     tenant: Tenant = "default",
     wait: Wait = True,
 ) -> None:
-    """Move a VM to another host, with its disk; running, if it may."""
+    """Move a VM to another host, running if it may."""
     session = session_of(ctx)
     chosen = {"cold": cold, "or_cold": or_cold, "force": force}
     wanted: dict[str, object] = {option: True for option, on in chosen.items() if on}

@@ -107,6 +107,45 @@ def restart_vm(
     change_each(session, picked, lambda name: session.client.restart_vm(name, tenant, force=force), tenant, wait=wait)
 
 
+def suspend_vm(
+    ctx: typer.Context,
+    names: Names = None,
+    selector: Selector = None,
+    tenant: Tenant = "default",
+    yes: Yes = False,
+    wait: Wait = True,
+) -> None:
+    """Put VMs' memory on disk; their places stay reserved."""
+    session = session_of(ctx)
+    picked = picked_vms(session, names, selector, tenant, question="suspend VMs", yes=yes)
+    change_each(session, picked, lambda name: session.client.suspend_vm(name, tenant), tenant, wait=wait)
+
+
+def resume_vm(
+    ctx: typer.Context,
+    names: Names = None,
+    selector: Selector = None,
+    tenant: Tenant = "default",
+    yes: Yes = False,
+    wait: Wait = True,
+) -> None:
+    """Let suspended VMs go on where they were."""
+    session = session_of(ctx)
+    picked = picked_vms(session, names, selector, tenant, question="resume VMs", yes=yes)
+    change_each(session, picked, lambda name: session.client.resume_vm(name, tenant), tenant, wait=wait)
+
+
+def discard_suspended_vm(
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
+) -> None:
+    """Discard what a suspended VM had in memory."""
+    session = session_of(ctx)
+    vm = session.client.vm(name, tenant)
+    if vm["suspended_bytes"] is not None:
+        confirm("discard the memory of VM", [name], yes=yes)
+    finish(session, session.client.discard_suspended_vm(name, tenant), tenant, wait=wait)
+
+
 def rename_vm(
     ctx: typer.Context,
     name: Name,

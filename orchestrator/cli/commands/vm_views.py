@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 
 def state_of(vm: Mapping[str, Any]) -> str:
-    """``stopped (lease over)`` of one that is deallocated, ``unknown (was running)`` of one whose host is silent."""
-    deallocated = vm["deallocated"]
+    """``stopped (lease over)`` of one that is deallocated, ``stopped (suspended)`` of one whose memory is kept,
+    ``unknown (was running)`` of one whose host is silent."""
+    deallocated = vm["deallocated"] if vm["suspended_bytes"] is None else "suspended"
     if vm["unknown_since"] is not None and vm["state"] != "lost":
         return f"unknown (was {shown(vm['state'])})"
     return (

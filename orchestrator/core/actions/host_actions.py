@@ -310,7 +310,8 @@ class StartDomain(HostAction):
 
 @dataclass(frozen=True, kw_only=True)
 class StopDomain(HostAction):
-    """Ask the guest to shut down, and after ``grace_seconds`` power it off (0: at once)."""
+    """Ask the guest to shut down, and after ``grace_seconds`` power it off (0: at once). The memory of one that is
+    suspended goes."""
 
     no_inverse = "what ran in the guest is gone"
     vm: str

@@ -157,8 +157,12 @@ def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
     vm = moving.vm
     if vm.host == name:
         yield frozenset({"live", "cold"}), MoveLimit(code="move.same_host", message="it is there already")
-    elif own := tuple(volume for volume in vm.spec.volumes if pool_of(file_of(volume)) is None):
+        return
+    if own := tuple(volume for volume in vm.spec.volumes if pool_of(file_of(volume)) is None):
         yield EVERY, _volumes(vm, tuple(map(short_of, own)))
+    if vm.suspended_bytes is not None:
+        words = "its memory is on its host's disk, and does not move"
+        yield frozenset({"suspended"}), MoveLimit(code="move.suspended", message=words)
 
 
 UNASKED: Final = "move.not_asked"
@@ -319,6 +323,22 @@ def limits_onto(
         forbidden = _forbidden(moving, name, target)
         if forbidden is not None:
             yield WITH_MEMORY, forbidden
+
+
+def limits_onto_its(moving: Moving, devices: Sequence[Device], target: HostFacts, name: str) -> Iterator[Bars]:
+    """What keeps the state of its devices from the GPUs of those that it would have instead, in the same order."""
+    for device, arrived in zip(_devices(moving), devices, strict=True):
+        yield from limits_onto(moving, device, _snapshot(target, arrived.gpu), target, name)
+
+
+def limits_of_resume(moving: Moving, target: HostFacts) -> tuple[MoveLimit, ...]:
+    """What keeps a VM, whose state is written to its host's disk, from going on there as the host is in ``target``."""
+    vm = moving.traveller.vm
+    own = (*_of_vm_to(moving.traveller, vm.host), *_between(moving, vm.host, target))
+    limits = limits_on("suspended", (*own, *limits_onto_its(moving, vm.devices, target, vm.host)))
+    return tuple(
+        replace(limit, message=limit.message.replace("its own host", "the host as it was then")) for limit in limits
+    )
 
 
 def _snapshot(facts: HostFacts, address: str) -> GpuSnapshot | None:

@@ -124,8 +124,14 @@ _OF_VM: Final = (
         "a VM without '--tpm'",
     ),
     _Rule[Traveller](
-        "move.not_running", WITH_MEMORY, _when(lambda it: it.vm.state == "stopped", "it is stopped"),
+        "move.not_running", WITH_MEMORY,
+        _when(lambda it: it.vm.state == "stopped" and it.vm.suspended_bytes is None, "it is stopped"),
         "'vgpuctl start-vm {vm} --tenant {tenant}' starts it",
+    ),
+    _Rule[Traveller](
+        "move.suspended", EVERY - {"suspended"},
+        _when(lambda it: it.vm.suspended_bytes is not None, "its memory is on its host's disk, and does not move"),
+        "'vgpuctl vm resume {vm} --tenant {tenant}', or 'discard-suspended' there",
     ),
     _Rule[Traveller](
         "move.not_offered", frozenset({"live"}),

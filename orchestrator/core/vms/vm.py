@@ -65,6 +65,11 @@ LEFT_OPEN: Final[dict[str, int | None]] = {"vcpus": 0, "memory_mib": 0, "disk_by
 """What a request or a file may leave to the profile, and what it is then."""
 
 
+def memory_file(vm_id: str) -> str:
+    """What the agent keeps a suspended VM's memory in."""
+    return f"{vm_id}.memory"
+
+
 _ShapeT = TypeVar("_ShapeT", bound="VmShape")
 
 
@@ -203,6 +208,9 @@ class Vm:
     """The function of a network card that it has; of one without a claim, what it had last."""
     ports: tuple[Port, ...] = ()
     """Of its cards those on networks of kind ovn."""
+    suspended_bytes: int | None = None
+    """What its host's disk has room for of its memory and its devices' state, which are there, or will be. None: it is
+    not suspended, and starts afresh."""
 
     @property
     def domain_name(self) -> str:
@@ -237,6 +245,11 @@ class Vm:
     def volume(self) -> str:
         """File name of its disk in the agent's volume directory, or its pool's."""
         return disk_file(self.id, self.spec.pool)
+
+    @property
+    def memory_file(self) -> str:
+        """File name, in the same directory, of its memory and its devices' state while it is suspended."""
+        return memory_file(self.id)
 
     @property
     def seed(self) -> str:

@@ -15,6 +15,7 @@ from orchestrator.operations.steps import (
     pools,
     resizing,
     storage,
+    suspending,
     vm_record,
     volumes,
 )
@@ -102,6 +103,40 @@ RESTART_VM = Definition(
     forward_only=True,
 )
 """Its device is made anew, as after stop and start; its place is never free in between."""
+
+SUSPEND_VM = Definition(
+    kind="suspend_vm",
+    leaves="stopped",
+    steps=(suspending.SUSPENDING, suspending.SUSPEND, device.REMOVE_DEVICE, suspending.RECORD_SUSPENDED),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+)
+"""Its memory and its devices' state are on its host's disk then, and its claims stay its own."""
+
+RESUME_VM = Definition(
+    kind="resume_vm",
+    leaves="running",
+    steps=(
+        vm_record.STARTING,
+        storage.NETWORK,
+        device.DEVICE,
+        domain.REDEFINE,
+        suspending.RESUME,
+        suspending.RECORD_RESUMED,
+    ),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+)
+
+DISCARD_SUSPENDED_VM = Definition(
+    kind="discard_suspended_vm",
+    leaves="stopped",
+    steps=STOP_VM.steps,
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+    forward_only=True,
+)
+"""What a stop does to one that is suspended: its memory goes, and it boots from its disk when it is started."""
 
 RENAME_VM = Definition(
     kind="rename_vm",

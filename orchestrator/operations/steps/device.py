@@ -82,7 +82,7 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
             tx.claims.move_function(vm.id, number, device.function)
         except ClaimLost as error:
             raise _taken_away(gpu, vm, before) from error
-        tx.vms.set_devices(vm.id, moved.devices)
+        tx.vms.change(vm.id, devices=moved.devices)
     return moved
 
 

@@ -87,6 +87,8 @@ def mark_stuck(context: Context) -> None:
 
 def say_stopped(context: Context) -> None:
     """The operator has cleaned up: nothing of it runs, and nothing is to."""
+    with context.begin() as tx:
+        tx.suspended.end(context.subject)
     set_vm_state(context, "stopped", "stopped")
 
 
@@ -120,7 +122,7 @@ def claim_of(context: Context) -> str:
     return f"{devices} of {claim.host}{f': {why}' if isinstance(why, str) else ''}"
 
 
-def _as_observed(context: Context) -> None:
+def as_observed(context: Context) -> None:
     """Before anything was done: what the VM's state was, or what the host shows now."""
     state = context.text("previous_state")
     try:
@@ -164,7 +166,13 @@ def _running(context: Context) -> None:
 
 
 def _stopped(context: Context) -> None:
-    context.write_at_end(lambda tx: tx.vms.set_state(context.subject, "stopped", operation=context.operation_id))
+    """Of one that was suspended nothing is kept, nor is anything on its host."""
+
+    def stopped(tx: Transaction) -> None:
+        tx.suspended.end(context.subject)
+        tx.vms.set_state(context.subject, "stopped", operation=context.operation_id)
+
+    context.write_at_end(stopped)
 
 
 def _deallocate(context: Context) -> None:
@@ -195,6 +203,7 @@ def _name_back(context: Context) -> None:
 
 
 def _mark_deallocated(tx: Transaction, vm_id: str, devices: Sequence[Device], why: str) -> None:
+    tx.suspended.end(vm_id)
     tx.claims.free_place(vm_id)
     tx.vms.deallocate(vm_id, _DEALLOCATED[why], devices)
 
@@ -206,8 +215,8 @@ CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_
 STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=as_before)
 PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
 NAMED = Step(name="vm_named.1", title="check the state", do=claim_of, undo=_name_back)
-STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)
-DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=_as_observed)
+STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=as_observed)
+DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=as_observed)
 RUNNING = Step(name="vm_running.1", title="record that it runs", do=_running, no_undo_reason=_NO_RECORD_UNDO)
 STOPPED = Step(
     name="vm_stopped.1",

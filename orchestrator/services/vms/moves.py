@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -14,17 +14,19 @@ from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import NotFound
 from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.moves.answers import NO_DRIVER, DriverAnswers
 from orchestrator.core.moves.moves import (
     Moving,
     has_unread_vgpu,
+    limits_of_resume,
     moves_to,
     own_verdicts,
     questions,
     waits_for_answer,
 )
 from orchestrator.core.moves.rules import Traveller
-from orchestrator.core.moves.verdicts import HostMoves, MoveKind, MoveVerdict
+from orchestrator.core.moves.verdicts import HostMoves, MoveKind, MoveLimit, MoveVerdict
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.from_offering import request_for
@@ -42,6 +44,7 @@ from orchestrator.services.vms.placement_request import on_networks, with_site_r
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
+_Asked = tuple[Mapping[str, tuple[VgpuQuestion, ...]], Mapping[str, Host]]
 _AT_ONCE: Final = 200
 """Hosts judged before others get at the fleet again."""
 
@@ -92,6 +95,25 @@ class MoveService:
         with self.index.current() as fleet, self.store.read() as tx:
             vm = known_vm(tx, tenant, name)
             return own_verdicts(_traveller(fleet, vm, _offering_of(fleet, vm)))
+
+    def onto_itself(self, tenant: str, name: str) -> tuple[MoveLimit, ...]:
+        """What keeps the VM's state from going on where it is, once its driver was asked.
+
+        :raises NotFound: ``vm.unknown``, ``tenant.unknown``, ``profile.unknown``, ``host.unknown``"""
+        self._read_own(tenant, name)
+        end = self.drivers.clock.monotonic() + ASK_S
+        limits, unknown = self._onto_itself(tenant, name)
+        return self._onto_itself(tenant, name)[0] if self.drivers.ask(*unknown, end) else limits
+
+    def _onto_itself(self, tenant: str, name: str) -> tuple[tuple[MoveLimit, ...], _Asked]:
+        """And what its host's driver would be asked."""
+        with self.index.current() as fleet, self.store.read() as tx:
+            vm = known_vm(tx, tenant, name)
+            moving, viewed = self.moving(tx, fleet, vm), fleet.host(vm.host)
+            if viewed is None:
+                raise _never_observed(vm.host)
+            unknown = {vm.host: _questions(fleet, moving, vm.host)}
+            return limits_of_resume(moving, viewed.facts), (unknown, {vm.host: viewed.seen.host})
 
     def how_many(self) -> int:
         """Hosts that are judged."""
@@ -150,11 +172,11 @@ def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm, drivers: DriverAnswers
     offering = _offering_of(fleet, vm)
     anywhere = replace(vm.spec, host=None, gpu=None, disk_bytes=vm.spec.host_disk_bytes)
     bare = on_networks(tx, Wanted(vm_id=vm.id, vm=anywhere, offering=offering, made=vm, moves=True), vm.spec.networks)
-    source = fleet.host(vm.host)
+    source, kept = fleet.host(vm.host), tx.suspended.facts(vm.id)
     return Moving(
         traveller=_traveller(fleet, vm, offering),
         request=request_for(with_site_rules(tx, fleet, bare)),
-        source=None if source is None else source.facts,
+        source=kept or (None if source is None else source.facts),
         cuts=() if source is None else _cuts(source, vm),
         guest_driver=_guest_driver(tx, vm),
         matrix=shipped_profiles().catalogue.driver_matrix,
@@ -171,9 +193,13 @@ def towards(fleet: FleetIndex, moving: Moving, name: str) -> HostMoves:
         engine = PlacementEngine((_left_by(viewed.view, vm),))
     host = engine.fleet.host(name)
     if viewed is None or host is None:
-        hint = f"'vgpuctl host show {name}' tells how it stands"
-        raise NotFound("host.unknown", f"host {name} was never observed", hint=hint)
+        raise _never_observed(name)
     return moves_to(moving, viewed.facts, engine, host)
+
+
+def _never_observed(name: str) -> NotFound:
+    hint = f"'vgpuctl host show {name}' tells how it stands"
+    return NotFound("host.unknown", f"host {name} was never observed", hint=hint)
 
 
 def _offering_of(fleet: FleetIndex, vm: Vm) -> Offering:

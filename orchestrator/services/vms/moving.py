@@ -15,7 +15,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
 from orchestrator.core.maintenance.leaving import WAIT
 from orchestrator.core.moves.forecast import Forecast, copy_time
-from orchestrator.core.moves.moves import Moving, barred, barred_hosts, limits_onto, own_verdicts
+from orchestrator.core.moves.moves import Moving, barred, barred_hosts, limits_onto_its, own_verdicts
 from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.moving import stop_awaits
@@ -238,13 +238,7 @@ def _way_of(vm: Vm, request: MoveVm) -> MoveKind:
 
 def _of_its_gpus(moving: Moving, planned: Vm, target: HostFacts) -> tuple[MoveLimit, ...]:
     """What keeps the state of its devices from the GPUs that it would get."""
-    gpus = {gpu.address: gpu for gpu in target.gpus}
-    bars = (
-        bar
-        for device, arrived in zip(moving.traveller.vm.devices, planned.devices, strict=True)
-        for bar in limits_onto(moving, device, gpus.get(arrived.gpu), target, planned.host)
-    )
-    return limits_on("live", bars)
+    return limits_on("live", limits_onto_its(moving, planned.devices, target, planned.host))
 
 
 def _check_consent(tx: Transaction, vm: Vm, now: float) -> None:

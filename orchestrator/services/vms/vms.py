@@ -44,6 +44,7 @@ from orchestrator.services.vms.listing import VmListing
 from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
 from orchestrator.services.vms.ports import check_addresses, with_ports
 from orchestrator.services.vms.requirements import checked, sized_as, spec_of
+from orchestrator.services.vms.suspending import VmSuspension
 from orchestrator.services.vms.vm_volumes import volumes_for
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
@@ -59,6 +60,7 @@ class VmService(VmListing):
     engine: Engine
     planner: Planner
     networks: NetworkService
+    suspension: VmSuspension
 
     def create(self, request: CreateVm) -> Started:
         """Claim a device and start making the VM. The same request again is answered with what it started before.
@@ -244,11 +246,15 @@ class VmService(VmListing):
         return self._submitted(started)
 
     def start(self, tenant: str, name: str) -> Started:
-        """One that has no place claims it anew, on the host where its disk is.
+        """One that has no place claims it anew, on the host where its disk is; one that is suspended goes on.
 
-        :raises Conflict: ``vm.busy``, ``vm.running``, ``lease.over``
+        :raises Conflict: ``vm.busy``, ``vm.running``, ``lease.over``, ``vm.not_resumable``
         :raises NoCapacity, QuotaExceeded: as :meth:`create` does
         """
+        with self.store.read() as tx:
+            vm = known_vm(tx, tenant, name)
+        if vm.state == "stopped" and vm.suspended_bytes is not None:
+            return self.suspension.resume(tenant, name)
         return self._raced(lambda: self._restart(tenant, name))
 
     def _restart(self, tenant: str, name: str) -> Started:

@@ -29,7 +29,7 @@ _MOVE_FILTERS: Final = ("host", "legal")
 _FILTERS: Final = ("tenant", "state", "host", "profile", "selector")
 _PLACES: Final = frozenset({"create_vm", "preempt_for_vm", "start_freed_vm"})
 """Operations that give a VM its place."""
-_POWER: Final = frozenset({"start", "stop", "restart"})
+_POWER: Final = frozenset({"start", "stop", "restart", "suspend", "resume", "discard-suspended"})
 
 
 async def vms(request: Request) -> Response:
@@ -91,12 +91,14 @@ async def _placement_of(api: ApiCalls, vm: Mapping[str, Any], newest: list[Any])
 
 
 async def power(request: Request) -> Response:
-    """``POST /web/vms/{tenant}/{name}/{act}``: start, stop, restart"""
+    """``POST /web/vms/{tenant}/{name}/{act}``: start, stop, restart, suspend, resume, discard-suspended"""
 
     async def change(api: ApiCalls, form: Form) -> Any:
         if act not in _POWER:
             raise Refused.of(InvalidInput("request.method", "a VM has no such act", hint="start, stop or restart it"))
-        force = "true" if form.get("force") and act != "start" else None
+        if act == "discard-suspended":
+            confirmed(form, name)
+        force = "true" if form.get("force") and act in {"stop", "restart"} else None
         return await api.change("POST", path_of("vms", name, act), key=form.get("key"), tenant=tenant, force=force)
 
     tenant, name, act = (request.path_params[part] for part in ("tenant", "name", "act"))

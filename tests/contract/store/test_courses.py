@@ -80,7 +80,7 @@ def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: Store)
         tx.vms.set_state("vm", "stopped", operation="op")
         assert tx.vms.find_id("vm") == replace(one, state="stopped", addresses=())
         devices = (replace(one.devices[0], parent="0000:41:00.5"),)
-        tx.vms.set_devices("vm", devices)
+        tx.vms.change("vm", devices=tuple(devices))
         assert tx.vms.find_id("vm") == replace(one, state="stopped", addresses=(), devices=devices)
         tx.vms.deallocate("vm", "lease_over", devices)
         assert tx.vms.find_id("vm") == replace(

@@ -24,6 +24,7 @@ from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains, domain_key
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Belongings, Parts, Performer
@@ -102,6 +103,7 @@ class Bench:
             VgpuParameterFiles(files, kinds),
             ConsoleLogs(self.host.paths),
             self.nics,
+            SavedMemory(connection, self.domains, self.ledger, storage.directory),
         )
         self.handlers = parts.handlers
         self.storage = storage

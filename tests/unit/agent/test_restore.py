@@ -19,6 +19,7 @@ from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
@@ -168,6 +169,7 @@ class Machine:
             VgpuParameterFiles(files, kinds),
             logs,
             nics,
+            SavedMemory(Libvirt("test:///default"), self.libvirt, self.ledger, storage.directory),
         )
         parts = Parts(self.host.paths, storage, kinds, self.switches, self.libvirt, networks, *made)
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)

@@ -22,6 +22,7 @@ from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
 from orchestrator.agent.observing import observe_gpus
@@ -127,6 +128,7 @@ class Host:
             paths, storage, self.kinds, switches, domains, LibvirtNetworks(connection, self.ledger, HostBridges(paths)),
             Settler(self.ledger, storage, self.kinds, domains, nics, switches),
             VgpuParameterFiles(files, self.kinds), ConsoleLogs(paths), nics,
+            SavedMemory(connection, domains, self.ledger, storage.directory),
         )  # fmt: skip
         self.wanted = RestoreList(paths, self.ledger, "boot-1")
         self._performer = Performer(self.ledger, Turns(), self.wanted, parts.handlers)
