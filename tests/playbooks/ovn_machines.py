@@ -71,7 +71,7 @@ class Machine:
         """What a program prints there, with Open vSwitch's and OVN's sockets in their places."""
         script = f'{_PLACES}exec "$@"'
         done = subprocess.run(
-            [*_into(self.holder), "sh", "-c", script, "sh", *words], capture_output=True, text=True, timeout=limit_s,
+            [*namespaces_of(self.holder), "sh", "-c", script, "sh", *words], capture_output=True, text=True, timeout=limit_s,
             env={"GUEST": str(self.root), "PATH": f"{self.root}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
         )  # fmt: skip
         assert not check or done.returncode == 0, (words, done.stdout, done.stderr, self.logs())
@@ -91,7 +91,7 @@ class Machine:
         inventory = self.root / "hosts.json"
         inventory.write_text(json.dumps({group: {"hosts": {self.name: {**local, **roots, **variables}}}}))
         done = subprocess.run(
-            [*_into(self.holder), Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, "-vv",
+            [*namespaces_of(self.holder), Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, "-vv",
              ROOT / "playbooks" / playbook],
             capture_output=True, text=True, timeout=300, check=False,
             env={
@@ -124,7 +124,14 @@ class Machines:
     def add(self, number: int) -> Machine:
         """``10.99.0.NUMBER``. Its holder and all that it begins ends with the world."""
         name = f"m{number}"
-        words = [*_into(self.world), "unshare", "--net", "sh", "-c", "ip link set lo up; echo $$; exec sleep 3600"]
+        words = [
+            *namespaces_of(self.world),
+            "unshare",
+            "--net",
+            "sh",
+            "-c",
+            "ip link set lo up; echo $$; exec sleep 3600",
+        ]
         began = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert began.stdout is not None
         inner = int(began.stdout.readline())
@@ -134,7 +141,7 @@ class Machines:
         return made
 
     def run(self, script: str) -> None:
-        subprocess.run([*_into(self.world), "sh", "-c", script], check=True, timeout=60)
+        subprocess.run([*namespaces_of(self.world), "sh", "-c", script], check=True, timeout=60)
 
 
 @contextmanager
@@ -156,10 +163,11 @@ def machines(root: Path) -> Iterator[Machines]:
 
 def into(made: Machines) -> Sequence[str]:
     """What a command begins with that runs on the switch itself."""
-    return _into(made.world)
+    return namespaces_of(made.world)
 
 
-def _into(pid: int) -> list[str]:
+def namespaces_of(pid: int) -> list[str]:
+    """What a command begins with that runs where that process does."""
     return ["nsenter", "--target", str(pid), "--user", "--net", "--pid", "--mount", "--preserve-credentials"]
 
 
