@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,8 +25,8 @@ class NorthboundSession(Protocol):
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         """Those of these that are there, with all their columns."""
 
-    def read_all(self, site: str, tables: Sequence[str]) -> Existing:
-        """All of the site's in these tables."""
+    def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:
+        """All of the site's in these tables, with these columns."""
 
     def change(self, operations: Sequence[Operation]) -> None:
         """All or none."""

@@ -69,7 +69,7 @@ class NorthboundKeeper:
 
 def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
     """The whole of it. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
-    existing = session.read_all(store.site, (*TABLES, PORT_GROUP))
+    existing = session.read_all(store.site, {**TABLES, PORT_GROUP: ("name", "ports", "acls")})
     with store.read() as tx:  # after it: of what an operation has written meanwhile the VM is known by now
         settled, moving = _rows(tx, store.site)
     every = (*settled, *moving)

@@ -16,7 +16,18 @@ BY_HAND = "## Notes"
 """What follows this heading is kept when the page is written again."""
 REPORTS = tuple(
     Path("build/bench") / f"{name}.json"
-    for name in ("create_vm", "discovery", "control_plane", "server_path", "api", "web", "upgrade", "moves", "readings")
+    for name in (
+        "create_vm",
+        "discovery",
+        "control_plane",
+        "server_path",
+        "api",
+        "web",
+        "upgrade",
+        "moves",
+        "readings",
+        "networks",
+    )
 )
 
 

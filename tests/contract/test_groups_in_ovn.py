@@ -43,7 +43,7 @@ class Leaving:
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         return self.session.read(rows)
 
-    def read_all(self, site: str, tables: Sequence[str]) -> Existing:
+    def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:
         return self.session.read_all(site, tables)
 
     def change(self, operations: Sequence[Operation]) -> None:

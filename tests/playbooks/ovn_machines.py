@@ -71,7 +71,8 @@ class Machine:
         """What a program prints there, with Open vSwitch's and OVN's sockets in their places."""
         script = f'{_PLACES}exec "$@"'
         done = subprocess.run(
-            [*namespaces_of(self.holder), "sh", "-c", script, "sh", *words], capture_output=True, text=True, timeout=limit_s,
+            [*namespaces_of(self.holder), "sh", "-c", script, "sh", *words],
+            capture_output=True, text=True, timeout=limit_s,
             env={"GUEST": str(self.root), "PATH": f"{self.root}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
         )  # fmt: skip
         assert not check or done.returncode == 0, (words, done.stdout, done.stderr, self.logs())

@@ -79,8 +79,9 @@ class Guest:
         router = address.rpartition(".")[0] + ".1"
         mac = mac_address(self.card.vm) if mac is None else mac
         done = self.run(
-            f"ip address flush dev eth0; ip neighbour flush dev eth0; ip link set eth0 down; ip link set eth0 address {mac} up; "
-            f"ip address add {address}/24 dev eth0; ip route add 10.0.0.0/8 via {router}"
+            "ip address flush dev eth0; ip neighbour flush dev eth0; ip link set eth0 down; "
+            f"ip link set eth0 address {mac} up; ip address add {address}/24 dev eth0; "
+            f"ip route add 10.0.0.0/8 via {router}"
         )
         assert done.returncode == 0, done.stderr
 
@@ -190,8 +191,10 @@ def test_an_address_that_is_anothers_does_not_pass(site: Site) -> None:
 def test_dhcp_gives_a_card_its_own_address_and_names_are_known(site: Site) -> None:
     web = site.guests["web"]
     lease = f"{site.ovn.root}/lease"
-    done = web.run(f"touch {lease}; dhclient -1 -d -v -lf {lease} -pf {lease}.pid -sf /bin/true eth0 & "
-                   f"for n in $(seq 100); do grep -q renew {lease} && break; sleep 0.1; done; kill $!; cat {lease}")  # fmt: skip
+    done = web.run(
+        f"touch {lease}; dhclient -1 -d -v -lf {lease} -pf {lease}.pid -sf /bin/true eth0 & "
+        f"for n in $(seq 100); do grep -q renew {lease} && break; sleep 0.1; done; kill $!; cat {lease}"
+    )
     assert "fixed-address 10.0.0.5;" in done.stdout, done.stdout + done.stderr
     assert {"option interface-mtu 1442;", "option domain-name-servers 10.0.0.1;"} <= set(
         re.findall(r"option [a-z-]+ [0-9.]+;", done.stdout)

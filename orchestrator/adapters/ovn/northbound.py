@@ -15,6 +15,8 @@ from orchestrator.core.northbound.rows import OUR_SITE, Existing, Operation, Ovn
 
 _NAME: Final = "OVN_Northbound"
 _CONNECT_S: Final = 5.0
+_WHOLE_S: Final = 60.0
+"""For an answer with tens of thousands of rows."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,14 @@ class _Session:
         selects = [{"op": "select", "table": table, "where": [["_uuid", "==", ["uuid", uuid]]]} for table, uuid in keys]
         return self._existing(selects)
 
-    def read_all(self, site: str, tables: Sequence[str]) -> Existing:
+    def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:
         """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
         ours = ["external_ids", "includes", ["map", [[OUR_SITE, site]]]]
-        return self._existing([{"op": "select", "table": table, "where": [ours]} for table in tables])
+        self.client.limit_s = _WHOLE_S
+        return self._existing([
+            {"op": "select", "table": table, "where": [ours], "columns": ["_uuid", "external_ids", *columns]}
+            for table, columns in tables.items()
+        ])  # fmt: skip
 
     def change(self, operations: Sequence[Operation]) -> None:
         """See :class:`orchestrator.ports.overlay.NorthboundSession`."""

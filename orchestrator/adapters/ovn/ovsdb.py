@@ -36,7 +36,7 @@ class OvsdbClient:
     def __init__(self, endpoint: str, trust: ssl.SSLContext | None, limit_s: float = LIMIT_S) -> None:
         """:raises Retryable: ``ovn.unreachable``"""
         self._deadline = time.monotonic() + limit_s
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._read = b""
         self._asked = 0
         try:
@@ -72,7 +72,7 @@ class OvsdbClient:
 
     def _call(self, method: str, parameters: Sequence[Any]) -> Any:
         self._asked += 1
-        self._deadline = time.monotonic() + self._limit_s
+        self._deadline = time.monotonic() + self.limit_s
         try:
             self._send({"method": method, "params": parameters, "id": self._asked})
             while True:

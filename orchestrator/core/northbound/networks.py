@@ -16,8 +16,16 @@ from orchestrator.core.vms.vm import Vm
 
 SWITCH, PORT = "Logical_Switch", "Logical_Switch_Port"
 _ROUTER, _ROUTER_PORT, _DHCP, _DNS, _RULE = "Logical_Router", "Logical_Router_Port", "DHCP_Options", "DNS", "ACL"
-TABLES = (SWITCH, PORT, _ROUTER, _ROUTER_PORT, _DHCP, _DNS, _RULE)
-"""Where rows of networks are."""
+TABLES: Mapping[str, tuple[str, ...]] = {
+    SWITCH: ("name", "ports", "acls", "dns_records"),
+    PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options"),
+    _ROUTER: ("name", "ports"),
+    _ROUTER_PORT: ("name", "mac", "networks"),
+    _DHCP: ("cidr", "options"),
+    _DNS: ("records",),
+    _RULE: ("priority", "direction", "match", "action"),
+}
+"""Where rows of networks are, and what of them is compared."""
 _LEASE_S = 43200
 MAX_PRIORITY = 32767
 """Of a rule that comes before all others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -49,10 +49,11 @@ class OvnRow:
     """Those that are ours to say; ``external_ids`` comes by itself."""
     of: tuple[MemberOf, ...] = ()
     """Sets of other rows that it is in."""
+    uuid: UUID = field(init=False)
+    """Put together once: tens of thousands are compared."""
 
-    @property
-    def uuid(self) -> UUID:
-        return row_uuid(self.table, self.key)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uuid", row_uuid(self.table, self.key))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +152,7 @@ def _sets_with(columns: Mapping[str, Any], uuid: str) -> list[str]:
     return [name for name, value in columns.items() if name in _SETS and uuid in _plain(value)]
 
 
-_SETS: Final = frozenset({"ports", "acls", "dns_records", "nat", "static_routes"})
+_SETS: Final = frozenset({"ports", "acls", "dns_records"})
 """Columns that rows are kept in by other rows."""
 
 
