@@ -237,8 +237,9 @@ def root_ports(domain: DomainDescription) -> Iterator[ET.Element]:
     """One for each device that libvirt puts behind a port of its own, which would make no more than those by itself,
     and the spare ones. The screen, the CD-ROM's controller and the TPM are on the root complex."""
     own = len(("disk", "pointer", "random numbers", *domain.data, *domain.networks, *domain.devices))
-    for _ in range(own + (domain.nic is not None) + SPARE_PORTS):
-        yield ET.Element("controller", type="pci", model="pcie-root-port")
+    yield ET.Element("controller", type="pci", index="0", model="pcie-root")  # libvirt takes it for a port otherwise
+    for number in range(own + (domain.nic is not None) + SPARE_PORTS):
+        yield ET.Element("controller", type="pci", index=str(number + 1), model="pcie-root-port")
 
 
 def _machine(root: ET.Element, domain: DomainDescription) -> None:
