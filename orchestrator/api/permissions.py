@@ -89,6 +89,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/hosts/{name}/provision": Rule("pool", _ADMIN),
     "POST /v1/hosts/{name}/cordon": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/drain": Rule("pool", _OPERATE),
+    "POST /v1/hosts/{name}/evacuate": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/uncordon": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/mig-layout/plan": Rule("pool", _OPERATE),
     "PUT /v1/hosts/{name}/mig-layout": Rule("pool", _OPERATE),

@@ -173,7 +173,7 @@ def services_of(
         driver_locks=DriverLockService(store=store, clock=clock),
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=advance),
         maintenances=MaintenanceService(
-            store=store, clock=clock, ids=ids, advance=advance, hand_back_s=site.hand_back_s
+            store=store, clock=clock, ids=ids, advance=advance, fencing=world.fencing, hand_back_s=site.hand_back_s
         ),
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),

@@ -57,16 +57,15 @@ def private_key(path: Path | None) -> str:
     return text
 
 
-def confirmed_name(name: str) -> str:
-    """What the person at the terminal types to confirm that a host is given up.
+def confirmed_name(name: str, what: str, hint: str) -> str:
+    """What the person at the terminal types to confirm what is done to a host. ``what``: as a sentence without its
+    subject; ``hint``: for a terminal without a person.
 
     :raises InvalidInput: nobody is there to ask
     """
     if not somebody_types():
-        hint = f"'vgpuctl host forget {name} --confirm {name}' does it"
-        raise InvalidInput("host.not_confirmed", "nobody confirmed that the host is given up", hint=hint)
-    question = f"{name} is given up for good and its VMs are lost. Its name once more"
-    return str(typer.prompt(question, err=True))
+        raise InvalidInput("host.not_confirmed", f"nobody confirmed that the host {what}", hint=hint)
+    return str(typer.prompt(f"{name} {what}. Its name once more", err=True))
 
 
 def confirmed_fingerprint(session: CliSession, address: str, port: int, *, yes: bool) -> str:

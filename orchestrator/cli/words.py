@@ -51,6 +51,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("cordon",), "host cordon"),
     **dict.fromkeys(("uncordon",), "host uncordon"),
     **dict.fromkeys(("drain",), "host drain"),
+    **dict.fromkeys(("evacuate",), "host evacuate"),
     **dict.fromkeys(("upgrade", "upgrades"), "driver upgrade"),
     **dict.fromkeys(("config", "configure"), "context"),
     **dict.fromkeys(("auth", "signin"), "login"),
@@ -86,7 +87,7 @@ _COPY: Final = "'vgpuctl export' prints VMs as a file; data that is to stay is k
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
 NOT_BUILT: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("evacuate", "rebalance"), _ELSEWHERE),
+    **dict.fromkeys(("rebalance",), _ELSEWHERE),
     **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),

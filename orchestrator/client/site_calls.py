@@ -241,6 +241,10 @@ class SiteCalls:
     def drain_host(self, host: str, wanted: Body) -> models.Maintenance:
         return self._post(path_of("hosts", host, "drain"), wanted)
 
+    def evacuate_host(self, host: str, wanted: Body) -> models.Maintenance:
+        """``wanted``: ``confirm``, its name; ``fence``: hand or agent."""
+        return self._post(path_of("hosts", host, "evacuate"), wanted)
+
     def maintenances(self) -> list[models.MaintenanceCounts]:
         """The newest first."""
         return self._get(path_of("maintenances"))

@@ -19,6 +19,7 @@ from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.journal import Write, attempt
 from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.fencing import Fencing
 from orchestrator.ports.files import BundleFiles, HostKeys, ImageFiles, SeedBuilder
 from orchestrator.ports.host import Configurator, Guests, HostLink
 from orchestrator.ports.overlay import Northbound
@@ -55,6 +56,7 @@ class World:
     images: ImageFiles
     bundles: BundleFiles
     keys: HostKeys
+    fencing: Fencing
     northbound: Northbound | None = None
     """None: the site has no OVN."""
     limits: Limits = Limits()

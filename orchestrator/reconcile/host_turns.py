@@ -59,7 +59,9 @@ class HostTurns:
         maintenance, away = settled(self._all_on(self._without_gone(hosts, now)), now), set[str]()
         if maintenance.state == "running" and maintenance.is_open(now):
             at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
-            away = ({name for name, host in hosts.items() if _is_away(host)} | self._under_others()) & at_rest
+            dead = self.maintenance.act == "evacuate"
+            silent = set[str]() if dead else {name for name, host in hosts.items() if _is_away(host)}
+            away = (silent | self._under_others()) & at_rest
             # Whose turn it is depends on the tenants only while there is one who may begin.
             occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
             for name in begin_next(maintenance, away, occupied):
@@ -112,6 +114,8 @@ class HostTurns:
             return self._ended(replace(one, phase="kept", why=kept))
         if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
+        if self.maintenance.fence == "agent":
+            one = self._began_on_host(one, host, "fence_host", {})
         vms = () if self.maintenance.policy in {"wait", "move"} else self._tx.vms.list(host=one.host)
         ran = tuple(vm.id for vm in vms if vm.state == "running" and vm.wanted == "running")
         return replace(one, phase="emptying", why="", vms=ran, began_at=self._clock.now())
@@ -120,6 +124,8 @@ class HostTurns:
         host = self._host(one)
         if host is None:
             return self._failed(one, _GIVEN_UP)
+        if self.maintenance.act == "evacuate":
+            return self._evacuated(one, host)
         if self.maintenance.state == "cancelled":
             return self._refill(one, "kept", "it was cancelled before its host was empty")
         return self._moved_away(one) if self.maintenance.policy == "move" else self._emptied(one, host)
@@ -148,6 +154,44 @@ class HostTurns:
             return one  # nobody waits for it; a host whose VMs were stopped goes on
         return self._swap(one, host) if self.maintenance.act == "upgrade" else self._empty(one)
 
+    def _evacuated(self, one: HostTurn, host: Host) -> HostTurn:
+        """Once it is fenced VMs start elsewhere; once it is back it gives those up before it serves again."""
+        if one.swap is not None and one.phase == "emptying":
+            operation = self._tx.operations.get(one.swap).operation
+            if operation.state not in FINISHED:
+                return one
+            if operation.state != "done":
+                return self._refill(one, "kept", str((operation.error or {}).get("message", "it was not fenced")))
+            one = replace(one, swap=None)
+        if host.state != "ready":
+            return self._moved_away(one)
+        busy = any(vm is not None and vm.state == "moving" for vm in map(self._tx.vms.find_id, one.vms))
+        return one if busy else self._given_up(replace(one, phase="empty"), host)
+
+    def _given_up(self, one: HostTurn, host: Host) -> HostTurn:
+        """It answers again."""
+        if one.swap is not None:
+            ended = self._tx.operations.get(one.swap).operation
+            if ended.state not in FINISHED:
+                return one
+            if ended.state == "done":
+                return replace(one, swap=None, vms=(), why="")
+            why = f"it has not given up VMs that run elsewhere: operation {ended.id} is {ended.state}"
+            return replace(one, why=why)
+        known = ((name, self._tx.vms.find_id(name)) for name in one.vms)
+        gone = [name for name, vm in known if vm is None or vm.host != one.host]
+        if not gone:
+            return replace(one, vms=(), why="")
+        if host.restored is not None:  # one of them may have come back since the backup
+            return replace(one, why="the database was restored: settle first what is there, then it gives VMs up")
+        return replace(self._began_on_host(one, host, "give_up_vms", {"vms": gone}), why="it gives up VMs that left")
+
+    def _began_on_host(self, one: HostTurn, host: Host, kind: str, inputs: dict[str, object]) -> HostTurn:
+        operation = new_operation(kind, host, clock=self._clock, ids=self._ids, why=self._why)
+        record(self._tx, operation, host=host.name, inputs=inputs)
+        self.begun.append(operation.id)
+        return replace(one, swap=operation.id)
+
     def _empty(self, one: HostTurn) -> HostTurn:
         """Nothing runs there; what is wrong with it is a person's to find or mend."""
         return replace(one, phase="empty", tries=())
@@ -155,8 +199,8 @@ class HostTurns:
     def _kept_empty(self, one: HostTurn) -> HostTurn:
         """Until somebody uncordons it, or it is there no more."""
         host = next((host for host in self._tx.hosts.list() if host.name == one.host), None)
-        if _is_there(host):
-            return one
+        if host is not None and _is_there(host):
+            return self._evacuated(one, host) if self.maintenance.act == "evacuate" else one
         given_up = host is not None and host.state == "forgotten"
         return self._failed(one, _GIVEN_UP) if given_up else self._ended(replace(one, phase="done"))
 
@@ -174,6 +218,11 @@ class HostTurns:
         free = max(self.maintenance.parallel - busy, 0)
         self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]
         done = {*left, *given_up}
+        if self.maintenance.act == "evacuate":  # those that stay do not run, whatever the database says
+            kept = {name: one.stays[name] for name in left if name in one.stays}
+            one = replace(one, stays=kept, why="; ".join(filter(None, [self.blocked[one.host], *kept.values()])))
+            waits = busy or any(vm.id not in done and vm.state != "stuck" for vm in vms)
+            return one if waits else replace(one, phase="empty")
         stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in done)]
         return one if busy or stays else self._empty(one)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.maintenance.maintenance import HostTurn, Maintenance
+from orchestrator.core.maintenance.maintenance import MOVING, HostTurn, Maintenance
 from orchestrator.core.moves.moves import UNASKED
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
@@ -78,10 +78,13 @@ class MaintenanceKeeper:
     def _leave(self, maintenance: Maintenance, host: str, vm: Vm, *, may_stop: bool, besides: str | None) -> None:
         """Outside of the round's transaction. One that runs moves while it runs where that is legal; else it is
         stopped, once it has claimed a place elsewhere. ``besides``: of whom else something is to be told."""
+        evacuate = maintenance.act == "evacuate"
         request = MoveVm(
-            name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title,
-            max_bytes_per_s=maintenance.max_bytes_per_s, or_cold=may_stop, force=may_stop,
+            name=vm.spec.name, tenant=vm.spec.tenant, why=maintenance.title, evacuate=evacuate,
+            max_bytes_per_s=maintenance.max_bytes_per_s, or_cold=may_stop and not evacuate, force=may_stop,
         )  # fmt: skip
+        if evacuate:  # before it may be elsewhere: it is given up there
+            self._change(maintenance.id, host, lambda turn: replace(turn, vms=tuple({*turn.vms, vm.id})))
         try:
             self.moves.move(request)
             self._rests.pop(vm.id, None)
@@ -94,15 +97,15 @@ class MaintenanceKeeper:
                 if not unread or rest_s == _MAX_REST_S:  # else hosts are observed again before that
                     self._change(maintenance.id, host, lambda turn: stay(turn, {vm.id}))
                 return
-            why = "; ".join(filter(None, [besides, f"VM {vm.full_name} stays: {error.message}"]))
-            self._change(maintenance.id, host, lambda turn: _refused_by(turn, vm, why))
+            what = f"VM {vm.full_name} stays: {error.message}"
+            self._change(maintenance.id, host, lambda turn: _refused_by(turn, vm, what, besides))
 
     def _change(self, maintenance_id: str, host: str, change: Callable[[HostTurn], HostTurn]) -> None:
         """Of one host that is still being emptied."""
         with self.store.begin() as tx:
             maintenance = tx.maintenances.find(maintenance_id)
             turn = None if maintenance is None else maintenance.host(host)
-            if maintenance is None or turn is None or turn.phase != "emptying":
+            if maintenance is None or turn is None or turn.phase not in MOVING:
                 return
             after = maintenance.put(change(turn))
             if after != maintenance:
@@ -115,7 +118,8 @@ def _leaves(turn: HostTurn, vm: Vm, besides: str) -> HostTurn:
     return replace(turn, tries=(*turn.tries, vm.id), refused=refused, why=turn.why if refused else besides)
 
 
-def _refused_by(turn: HostTurn, vm: Vm, why: str) -> HostTurn:
+def _refused_by(turn: HostTurn, vm: Vm, what: str, besides: str | None) -> HostTurn:
     """It stays for now."""
     others = tuple(name for name in turn.refused if name != vm.id)
-    return replace(turn, refused=(*others, vm.id), why=why)
+    why = "; ".join(filter(None, [besides, what]))
+    return replace(turn, refused=(*others, vm.id), why=why, stays={**turn.stays, vm.id: what})

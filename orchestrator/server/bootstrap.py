@@ -19,6 +19,7 @@ from orchestrator.adapters.engine.importing import import_later
 from orchestrator.adapters.engine.live_controllers import LiveControllers, process_name
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Timer
+from orchestrator.adapters.fencing.agents import FenceAgents
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.directory import AuditHead, ExecutorLock, OwnFiles, controller_name
@@ -37,6 +38,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
+from orchestrator.reconcile.dead_hosts import DeadHosts
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.maintenances import MaintenanceKeeper
@@ -190,16 +192,16 @@ def build(
             certificate=settings.tls_cert, shown=credential(secrets / "controller_credential"),
         )  # fmt: skip
     reach.when_lost(reconciler.observe_soon)
-    heard = services.readings.kept
     watcher = Watcher(
         store,
         world.link,
         reconciler.observe_soon,
-        heard,
+        services.readings.kept,
         most=settings.hosts_watched,
         turn=lambda host: turn_of(host, living.name, living.living),
     )
-
+    after_s, at_most = settings.evacuate_after_seconds, settings.evacuate_at_most
+    dead = DeadHosts(store=store, maintenances=services.maintenances, after_s=after_s, at_most=at_most)
     retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
     events = EventRetention(store=store, time=time, most=settings.events_kept, days=settings.events_kept_days)
     rounds: dict[str, Callable[[], object]] = {
@@ -208,6 +210,7 @@ def build(
         "watch": watcher.round,
         "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
         **northbound_rounds(engines, store, world.clock, lambda: living.leads),
+        "dead hosts": dead.round,
         "retention": retention.round,
         "events": events.round,
         "audit": services.tenancy.audit.seal,
@@ -229,8 +232,7 @@ def build(
         timer.start()
     return App(
         services=services, engine=engine, store=store, living=living, rounds=timers, guests=guests,
-        webhooks=webhooks, reach=reach, lock=lock,
-        reconciler=reconciler, watcher=watcher, time=time, database=database,
+        webhooks=webhooks, reach=reach, lock=lock, reconciler=reconciler, watcher=watcher, time=time, database=database,
         files=OwnFiles(settings.state, ("executor.lock", *([] if settings.database_url else [_DATABASE]))),
     )  # fmt: skip
 
@@ -296,6 +298,7 @@ def _world(settings: Settings, store: Store, reach: Reach, key: bytes, controlle
         images=reach.images,
         bundles=BundleLibrary(settings.state / "driver-bundles", readable_files(settings)),
         keys=reach.keys,
+        fencing=FenceAgents(directory=settings.state / "fencing"),
         limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
         controller=controller,
     )

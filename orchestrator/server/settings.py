@@ -53,6 +53,10 @@ class Settings(BaseSettings):
     """How long."""
     hand_back_days: float = Field(default=14.0, ge=0.0, le=366.0)
     """How long after the planned beginning of a maintenance a VM may stay where it is, when its user chooses."""
+    evacuate_after_seconds: float = Field(default=0.0, ge=0.0, le=86400.0)
+    """How long a host has not answered before it is fenced by its agent and evacuated by itself; 0: never."""
+    evacuate_at_most: int = Field(default=1, ge=1, le=64)
+    """How many hosts may be away for that: when more are, the network is, and none is evacuated by itself."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)

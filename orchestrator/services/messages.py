@@ -148,6 +148,8 @@ class MoveVm:
     """So is one that may not move while it runs, or whose move fails."""
     force: bool = False
     """Whatever its tenant's policy says of when its VMs may be stopped."""
+    evacuate: bool = False
+    """Its host is dead and does nothing any more: it starts elsewhere, with disks that others reach."""
     spec: VmSpec | None = None
     """As what it goes, where that is another size; None: as it is."""
 

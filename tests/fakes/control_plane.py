@@ -32,6 +32,7 @@ from orchestrator.services.messages import AddHost, CreateVm, HostKey
 from orchestrator.services.site_time import SiteTime
 from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.store.database import Store
+from tests.fakes.fake_fencing import FakeFencing
 from tests.fakes.fake_guests import FakeGuests
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4
@@ -162,6 +163,7 @@ def control_plane(
         bundles=BundleLibrary(state / "driver-bundles", Readable(never_below=state)),
         keys=keys,
         northbound=northbound,
+        fencing=FakeFencing(fake),
         limits=Limits(),
     )
     kept = journal(store, world.clock)

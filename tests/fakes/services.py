@@ -39,7 +39,6 @@ from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
-from orchestrator.services.maintenance.maintenances import MaintenanceService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.readings.kept import KeptReadings
@@ -52,6 +51,7 @@ from orchestrator.services.vms.requirements import spec_of
 from orchestrator.store.pages import PageKey
 from orchestrator.store.records import VmFilter
 from tests.fakes.disks import of_disks
+from tests.fakes.fake_fencing import never_advanced
 from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
@@ -375,7 +375,7 @@ class InMemory:
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.events, self.webhooks, vms.tell = *watched(store, ids), telling(store)
         self.consoles = _consoles(self.guest_access, self.tenancy)
-        self.maintenances = MaintenanceService(store=store, clock=clock, ids=ids, advance=lambda: None)
+        self.maintenances = never_advanced(store, clock, ids)
         self.controllers = ControllerService(
             store=store, clock=clock, files=FakeImages(), kept=KeptReadings(clock), key=b"key"
         )

@@ -25,6 +25,7 @@ from tests.fakes.recount import miscounted
 from tests.operations import (
     cards_of_vms,
     driver_swaps,
+    evacuations,
     fabric,
     gpu_cards,
     guests,
@@ -50,7 +51,7 @@ _VOLATILE = (
 """``epoch`` among them: a higher one harms nobody, and a step done twice raises it twice."""
 _MEMORY = Path("/dev/shm")
 
-NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up", "provision_vm"})
+NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up", "provision_vm", "fence_host"})
 """Kinds that end ``undone`` with what they did left as it is."""
 
 
@@ -274,7 +275,7 @@ SCENES = (
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
     *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES, *shared_instances.CASES)),
     *(Scene(*case) for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES, *suspending.CASES)),
-    *(Scene(*case) for case in (*resizes.CASES, *cards_of_vms.CASES)),
+    *(Scene(*case) for case in (*resizes.CASES, *cards_of_vms.CASES, *evacuations.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

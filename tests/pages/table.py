@@ -65,7 +65,12 @@ TABLE: Final[dict[str, Page]] = {
         },
     ),
     "docs/howto/use-the-page.md": Page(words={"vgpuctl web": "vgpuctl web --no-open"}),
-    "docs/howto/a-host-died.md": Page(words={"host forget gpu-7": "host forget gpu-7 --confirm gpu-7"}),
+    "docs/howto/a-host-died.md": Page(
+        words={
+            "host forget gpu-7": "host forget gpu-7 --confirm gpu-7",
+            "host evacuate gpu-7 --fenced-by-hand": "host evacuate gpu-7 --fenced-by-hand --confirm gpu-7",
+        }
+    ),
     "docs/howto/watch-events.md": Page(script=True, says=("tenant ",)),
     "docs/howto/add-an-offering.md": Page(shown={"site.yaml": 0}),
     "docs/howto/adopt-a-vm.md": Page(

@@ -27,6 +27,7 @@ from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.in_memory import InMemoryImages, scan
 from orchestrator.store.database import Store
+from tests.fakes.fake_fencing import Unfenced
 from tests.fakes.network_engines import nat_alone
 from tests.fakes.readings import Nobody
 from tests.fakes.webhooks import FakeSender
@@ -115,6 +116,7 @@ def start(around: Surroundings, name: str) -> Controller:
         images=InMemoryImages(),
         bundles=InMemoryBundles(),
         keys=InMemoryKeys(),
+        fencing=Unfenced(),
     )
     observer = HostObserver(store=store, link=link, clock=clock)
     runner = Runner(world, Journal(store, clock), around.definitions)

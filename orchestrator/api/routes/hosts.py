@@ -22,7 +22,7 @@ from orchestrator.api.schemas.hosts import (
     HostKeyAnswer,
     ScanHostBody,
 )
-from orchestrator.api.schemas.maintenances import DrainHostBody, MaintenanceAnswer
+from orchestrator.api.schemas.maintenances import DrainHostBody, EvacuateHostBody, MaintenanceAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf
 from orchestrator.core.hosts.host import HostCondition
@@ -136,6 +136,12 @@ def drain(name: NameInPath, services: ServicesOf, body: DrainHostBody | None = N
     """Drain a host. Declare that it is emptied of VMs; uncordoning it has it serve again."""
     wanted = WantedDrain() if body is None else body.to_request()
     return maintenance_answer(services, services.maintenances.drain(name, wanted))
+
+
+@router.post("/{name}/evacuate", status_code=202)
+def evacuate(name: NameInPath, body: EvacuateHostBody, services: ServicesOf) -> MaintenanceAnswer:
+    """Evacuate a dead host. VMs whose disks other hosts reach start there, once it is certain that it is off."""
+    return maintenance_answer(services, services.maintenances.evacuate(name, body.to_request()))
 
 
 @router.post("/{name}/uncordon")

@@ -14,6 +14,7 @@ from orchestrator.core.maintenance.maintenance import (
     MAX_LENGTH_S,
     MAX_REASON,
     DrainPolicy,
+    Fence,
     HostPhase,
     HostTurn,
     Maintenance,
@@ -22,7 +23,7 @@ from orchestrator.core.maintenance.maintenance import (
 )
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.lease import parse_moment
-from orchestrator.services.maintenance.maintenances import MaintenanceNow, WantedDrain
+from orchestrator.services.maintenance.maintenances import MaintenanceNow, WantedDrain, WantedEvacuation
 
 _APART = "these windows have no minute in common"
 
@@ -56,9 +57,26 @@ class DrainHostBody(StrictForm, example={"policy": "move", "reason": "a fan is r
         return WantedDrain(policy=self.policy, parallel=self.parallel, max_bytes_per_s=limit, when=when)
 
 
+class EvacuateHostBody(StrictForm, example={"confirm": "gpu-7", "fence": "agent"}):
+    """That a host is dead, and who says so."""
+
+    confirm: str = Field(max_length=63)
+    """The host's name once more."""
+    fence: Fence
+    """hand: whoever asks has switched it off; agent: its fence agent does."""
+    parallel: int = Field(default=4, ge=1, le=64)
+    """So many VMs start at once."""
+    reason: str = Field(default="", max_length=MAX_REASON)
+    """Why; tenants with VMs there are told."""
+
+    def to_request(self) -> WantedEvacuation:
+        reason = one_line(self.reason, MAX_REASON)
+        return WantedEvacuation(confirm=self.confirm, fence=self.fence, parallel=self.parallel, reason=reason)
+
+
 _NOT_LISTED = {
     "policy", "max_unavailable", "canary", "failure_budget", "window", "reboot", "overridden", "parallel",
-    "max_bytes_per_s",
+    "max_bytes_per_s", "fence",
 }  # fmt: skip
 
 
@@ -98,7 +116,7 @@ class HostTurnAnswer(AnswerBody):
     vms: int
     """VMs that ran there and run again afterwards."""
     operation: str | None
-    """Swaps its driver."""
+    """Swaps its driver, switches its power off, or has it give up VMs that run elsewhere."""
     progress: str | None
     """How far it is in its phase, while it is under way."""
     why: str

@@ -174,7 +174,9 @@ def forget(
 ) -> None:
     """Give up a host that will never come back: its VMs are lost."""
     session = session_of(ctx)
-    host = session.client.forget_host(name, confirm or enrolment.confirmed_name(name))
+    what = "is given up for good and its VMs are lost"
+    hint = f"'vgpuctl host forget {name} --confirm {name}' does it"
+    host = session.client.forget_host(name, confirm or enrolment.confirmed_name(name, what, hint))
     lost = len(host["vms"])
     show(host, session.format, lambda: [f"{shown(host['name'])} is given up; {lost} VMs are lost and can be deleted"])
 
@@ -183,4 +185,5 @@ app.command("upgrade-agent")(host_several.upgrade_agent)
 app.command("provision")(provision)
 app.command("cordon")(host_several.cordon)
 app.command("drain")(maintenance.drain)
+app.command("evacuate")(maintenance.evacuate)
 app.command("uncordon")(host_several.uncordon)

@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts
+from orchestrator.cli.enrolment import confirmed_name
 from orchestrator.cli.output import printable, render_details, show, shown, width
 from orchestrator.cli.parameters import Bandwidth, Sort, Wait, bandwidth_mib
 from orchestrator.cli.progress import retry
@@ -171,6 +172,33 @@ def drain(
     how = {"policy": policy, "parallel": parallel, **bandwidth_mib(bandwidth)}
     wanted: dict[str, object] = {**how, **planned(at, length, reason)}
     begun = session.client.drain_host(check_name(name, what="host"), wanted)
+    finish(followed(session, begun) if wait else begun, session.format, wait=wait)
+
+
+def evacuate(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the dead host.", autocompletion=hosts)],
+    by_hand: Annotated[
+        bool, typer.Option("--fenced-by-hand", help="You have switched it off; without it its fence agent does.")
+    ] = False,
+    confirm: Annotated[
+        str | None, typer.Option("--confirm", metavar="NAME", help="The host's name once more; asked for without it.")
+    ] = None,
+    parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="So many VMs start at once.")] = 4,
+    reason: Reason = "",
+    wait: Wait = True,
+) -> None:
+    """Start VMs of a dead host elsewhere, from pools."""
+    session = session_of(ctx)
+    what = f"{'was' if by_hand else 'is'} switched off, and its VMs start elsewhere"
+    hint = f"'vgpuctl host evacuate {name} --confirm {name}' does it, with the options that you gave"
+    wanted: dict[str, object] = {
+        "confirm": confirm or confirmed_name(name, what, hint),
+        "fence": "hand" if by_hand else "agent",
+        "parallel": parallel,
+        "reason": reason,
+    }
+    begun = session.client.evacuate_host(check_name(name, what="host"), wanted)
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 

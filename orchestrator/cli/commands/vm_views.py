@@ -124,7 +124,7 @@ def details(
     )
 
 
-_ACTS: Final = {"upgrade": "its host gets a driver", "drain": "its host is emptied"}
+_ACTS: Final = {"upgrade": "its host gets a driver", "drain": "its host is emptied", "evacuate": "its host is dead"}
 
 
 def _maintenance(planned: Mapping[str, Any] | None) -> list[tuple[str, str]]:

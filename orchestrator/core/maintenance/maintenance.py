@@ -14,9 +14,13 @@ from typing import Final, Literal
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT, DailyWindow
 
-Act = Literal["upgrade", "drain"]
+Act = Literal["upgrade", "drain", "evacuate"]
 """What is done to the hosts: ``upgrade``: they get another driver; ``drain``: they are emptied for whatever a person
-does to them, until that person has them serve again."""
+does to them, until that person has them serve again; ``evacuate``: they are dead, and VMs whose disks others reach
+start there."""
+
+Fence = Literal["hand", "agent"]
+"""Who says that a dead host does nothing any more: a person, or a fence agent that has switched its power off."""
 
 MaintenanceState = Literal["running", "paused", "halted", "cancelled", "done"]
 """``halted``: more hosts have failed than were allowed. ``cancelled``: nothing more begins; what had begun has ended or
@@ -39,6 +43,8 @@ UpgradePolicy = Literal["tenant", "stop", "wait"]
 DrainPolicy = Literal["move", "stop", "wait"]
 
 UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "empty", "swapping", "rebooting", "refilling"})
+MOVING: Final[frozenset[HostPhase]] = frozenset({"emptying", "empty"})
+"""VMs may go to other hosts; from one that is ``empty`` when it is dead, and they had no place before."""
 BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
 ENDED: Final[frozenset[HostPhase]] = BAD | {"done"}
 MAX_TRIES: Final = 3
@@ -47,6 +53,7 @@ REBOOTING: Final = "rebooting"
 """Begins what a swap says of itself while it waits for its host's reboot."""
 MAX_LENGTH_S: Final = 366 * 86400
 MAX_REASON: Final = 200
+_TITLES: Final[Mapping[Act, str]] = {"drain": "the drain", "evacuate": "the evacuation"}
 OVER: Final[frozenset[MaintenanceState]] = frozenset({"cancelled", "done"})
 
 
@@ -86,13 +93,16 @@ class HostTurn:
     outcome: HostPhase | None = None
     """While it is refilled: what it ends as."""
     vms: tuple[str, ...] = ()
-    """Ids of the VMs that ran there. Those that are still wanted running then run again afterwards."""
+    """Ids of the VMs that ran there. Those that are still wanted running then run again afterwards. Of an evacuation:
+    those that were started elsewhere, and that the host has not given up."""
     tries: tuple[str, ...] = ()
     """Ids of VMs, one for each operation that was begun for them in the phase that it is in."""
     refused: tuple[str, ...] = ()
     """Ids of VMs that were to move, and had no place elsewhere when that was asked last."""
+    stays: Mapping[str, str] = field(default_factory=dict)
+    """Of VMs that were refused last: by id, who and why, for people."""
     swap: str | None = None
-    """The operation that swaps its driver."""
+    """The operation that swaps its driver, that switches its power off, or that has it give up what was evacuated."""
     why: str = ""
     seen: bool = False
     """It failed, and a person has let the others go on: it counts no more."""
@@ -147,13 +157,15 @@ class Maintenance:
     """Of each VM that moves; None: as fast as it goes."""
     chosen: Mapping[str, float] = field(default_factory=dict)
     """By id of VM, from when on it may be stopped, as its user has said, whatever the policy of its tenant says."""
+    fence: Fence | None = None
+    """Of an evacuation."""
     overran: bool = False
     """It was not over when it should have been."""
 
     @property
     def title(self) -> str:
         """What it is called in messages."""
-        return "the drain" if self.act == "drain" else f"the driver upgrade to {self.version}"
+        return f"the driver upgrade to {self.version}" if self.act == "upgrade" else _TITLES[self.act]
 
     def is_open(self, now: float) -> bool:
         """Whether a host may be taken out now, by its beginning and the time of day."""

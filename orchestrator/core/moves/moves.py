@@ -22,6 +22,7 @@ from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.moves.answers import DriverAnswers, limits_of_answer
 from orchestrator.core.moves.rules import (
+    OWN_HOST_AWAY,
     Between,
     GpuPair,
     Traveller,
@@ -78,6 +79,15 @@ class _Target:
     facts: HostFacts
     fits: tuple[Gpu, ...]
     placed: bool
+
+
+def of_dead_host(vm: Vm, limits: Sequence[MoveLimit]) -> tuple[MoveLimit, ...]:
+    """What of ``limits`` to a cold move holds as well where its host is dead, and that its disk is there."""
+    left = tuple(limit for limit in limits if limit.code != OWN_HOST_AWAY)
+    if vm.spec.pool is not None or vm.spec.adopted is not None:
+        return left
+    cure = f"it starts when host {vm.host} is back; 'vgpuctl host forget {vm.host}' gives it up with the host"
+    return (MoveLimit(code="move.own_disk", message="its disk is on its host, which is dead", cure=cure), *left)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ def _host_away(vm: Vm) -> str:
     return f"its host does not answer or is not ready, and {why}"
 
 
+OWN_HOST_AWAY: Final = "move.own_host_away"
 _SET_BY_OFFERING: Final = "an offering without it: the VM is made again from that one"
 _OF_VM: Final = (
     _Rule[Traveller](
@@ -110,7 +111,7 @@ _OF_VM: Final = (
         "'vgpuctl operation list' shows what works on it",
     ),
     _Rule[Traveller](
-        "move.own_host_away", EVERY,
+        OWN_HOST_AWAY, EVERY,
         lambda it: None if it.host_state == "ready" else _host_away(it.vm),
         "the host answers and is ready again",
     ),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import cards, driver, host, mig_layout
+from orchestrator.operations.steps import cards, driver, evacuating, host, mig_layout, repairs
 
 ADD_HOST = Definition(
     kind="add_host",
@@ -74,6 +74,24 @@ UPGRADE_DRIVER = Definition(
     waits_for_host=False,
 )
 """One host's part of a rolling upgrade; its VMs have left."""
+
+FENCE_HOST = Definition(
+    kind="fence_host",
+    steps=(evacuating.POWER_OFF,),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+    waits_for_host=False,
+)
+"""A host that does not answer has its power switched off, from outside."""
+
+GIVE_UP_VMS = Definition(
+    kind="give_up_vms",
+    steps=(repairs.EPOCH, evacuating.GIVE_UP),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+    forward_only=True,
+)
+"""About a host that is back, and whose VMs were started elsewhere."""
 
 APPLY_MIG = Definition(
     kind="apply_mig",

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from orchestrator.operations.step import Definition
 from orchestrator.operations.steps import (
     device,
     domain,
+    evacuating,
     guest,
     moving,
     moving_live,
@@ -204,6 +207,34 @@ MOVE_VM_COLD = Definition(
     abandoned=moving.given_up,
 )
 """About one that runs: shut down, moved and started there; then what it left is cleared, which nobody waits for."""
+
+_EVACUATE: Final = (
+    evacuating.LEAVING,
+    storage.IMAGE,
+    storage.NETWORK,
+    evacuating.SHARE,
+    storage.SEED,
+    moving.DEFINE_MOVED,
+    evacuating.TAKE_OVER,
+)
+
+EVACUATE_VM = Definition(
+    kind="evacuate_vm",
+    leaves="running",
+    steps=(*_EVACUATE, device.DEVICE, domain.REDEFINE, domain.START, domain.GUEST_SEEN, evacuating.SETTLED),
+    no_return=evacuating.TAKE_OVER,
+    stuck=vm_record.mark_stuck,
+    abandoned=moving.given_up,
+)
+"""About one that ran on a host that is dead, and was fenced; that is asked nothing."""
+
+EVACUATE_STOPPED_VM = Definition(
+    kind="evacuate_stopped_vm",
+    steps=(*_EVACUATE, evacuating.SETTLED),
+    no_return=evacuating.TAKE_OVER,
+    stuck=vm_record.mark_stuck,
+    abandoned=moving.given_up,
+)
 
 MOVE_RUNNING_VM = Definition(
     kind="move_running_vm",

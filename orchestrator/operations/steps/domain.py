@@ -18,10 +18,12 @@ from orchestrator.core.actions.host_actions import (
     StopDomain,
     UndefineDomain,
 )
+from orchestrator.core.actions.pools import ShareDisks
 from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.drivers.check import forbidden_pair
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Unknown
 from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import make_devices
@@ -78,11 +80,14 @@ def _start(context: Context) -> None:
     try:
         context.make(_RUNNING, start)
     except Conflict as error:
-        if error.code != "vm.device_foreign":
+        if error.code == "pool.held_elsewhere":  # by a host that it was to start on once
+            context.perform(ShareDisks(vm=vm.id, files=shared_files(vm), taken=True))
+        elif error.code == "vm.device_foreign":
+            # a host that was booted since has nothing of what its driver held; what is another VM's stays so
+            make_devices(context)
+            _redefine(context)
+        else:
             raise
-        # a host that was booted since has nothing of what its driver held; what is another VM's stays so
-        make_devices(context)
-        _redefine(context)
         context.make(_RUNNING, start)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.host import LOST, Host
 from orchestrator.core.maintenance.leaving import AwaitedTenants
 from orchestrator.core.maintenance.maintenance import (
     ENDED,
@@ -17,6 +17,7 @@ from orchestrator.core.maintenance.maintenance import (
     REBOOTING,
     UNDER_WAY,
     DrainPolicy,
+    Fence,
     HostTurn,
     Maintenance,
     Planned,
@@ -32,6 +33,7 @@ from orchestrator.core.operation import StepRecord
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.fencing import Fencing
 from orchestrator.services.acting import actor
 from orchestrator.services.maintenance.waits import AT_REST, TO_STOP, PlannedMaintenances, overridden_by, waits_of
 from orchestrator.services.vm_checks import known_vm
@@ -56,6 +58,17 @@ class WantedDrain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WantedEvacuation:
+    """How a dead host is evacuated."""
+
+    confirm: str
+    """Its name once more."""
+    fence: Fence
+    parallel: int = 4
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MaintenanceService:
     """``advance`` is told that there is something to do. ``name``: the id of one, or :data:`NEWEST`."""
 
@@ -63,6 +76,7 @@ class MaintenanceService:
     clock: Clock
     ids: Ids
     advance: Callable[[], object]
+    fencing: Fencing
     hand_back_s: float = HAND_BACK_S
     """So long after the planned beginning a VM may stay at most when its user chooses."""
 
@@ -113,6 +127,37 @@ class MaintenanceService:
             )
         self.advance()
         return self.get(drain.id)
+
+    def evacuate(self, host: str, wanted: WantedEvacuation) -> Maintenance:
+        """From now on VMs of a dead host start elsewhere where their disks are reached; when it is back, it gives them
+        up, and serves again when somebody uncordons it.
+
+        :raises InvalidInput: ``host.not_confirmed``; :raises NotFound: ``host.unknown``
+        :raises Conflict: ``host.answers``; ``host.busy``: another maintenance is under way there;
+            ``fence.not_configured``"""
+        if wanted.confirm != host:
+            hint = f"--confirm {host}: two that run would write to one disk if the host were not off"
+            raise InvalidInput("host.not_confirmed", "evacuating a host has to be confirmed with its name", hint=hint)
+        if wanted.fence == "agent" and not self.fencing.knows(host):
+            hint = "docs/howto/a-host-died.md tells how; --fenced-by-hand says that a person has switched it off"
+            raise Conflict("fence.not_configured", f"nothing says how host {host} is switched off", hint=hint)
+        now = self.clock.now()
+        with self.store.begin() as tx:
+            state = tx.hosts.get(host).state
+            if state not in LOST - {"forgotten"}:
+                hint = f"'vgpuctl host drain {host}' empties one that answers"
+                raise Conflict("host.answers", f"host {host} is {state}, not lost", hint=hint)
+            _check_no_other(tx, host)
+            its = Maintenance(
+                id=self.ids.new_uuid(), act="evacuate", policy="move", max_unavailable=1, canary=0, failure_budget=0,
+                created_at=now, starts_at=now, hosts=(HostTurn(host=host),), reason=wanted.reason,
+                parallel=wanted.parallel, fence=wanted.fence,
+            )  # fmt: skip
+            tx.maintenances.add(its)
+            action = f"evacuate_host, fenced by {wanted.fence}"
+            tx.audit.append(at=now, actor=actor(), action=action, subject=host, outcome="accepted")
+        self.advance()
+        return self.get(its.id)
 
     def choose(self, tenant: str, name: str, at: float | None) -> Vm:
         """From when on a VM may be stopped for each maintenance that its host has, or gets; None: now.
@@ -169,7 +214,7 @@ class MaintenanceService:
 
 def _cancelled(maintenance: Maintenance) -> Maintenance:
     for turn in maintenance.hosts:
-        if turn.phase == "empty":
+        if turn.phase == "empty" or (maintenance.act == "evacuate" and turn.phase in UNDER_WAY):
             hint = f"'vgpuctl host uncordon {turn.host}' ends it"
             raise Conflict("maintenance.empty", f"host {turn.host} is empty, and somebody may be at it", hint=hint)
     return cancelled(maintenance)
@@ -211,6 +256,9 @@ def _serve_again(tx: Transaction, host: Host, drain: Maintenance, turn: HostTurn
         what = f"{wrong[0].subject}: {wrong[0].observed}" if wrong else host.state_reason or host.state
         hint = f"mend it and try again; 'vgpuctl doctor --host {host.name}' observes it and lists what is wrong"
         raise Conflict("host.not_healthy", f"host {host.name} cannot serve yet: {what}", hint=hint)
+    if drain.act == "evacuate" and turn.vms:
+        hint = f"'vgpuctl maintenance show {drain.id}' tells how far it is"
+        raise Conflict("host.not_healthy", f"host {host.name} has not given up VMs that run elsewhere", hint=hint)
     tx.maintenances.put(drain.put(replace(turn, phase="refilling", outcome="done", tries=())))
 
 

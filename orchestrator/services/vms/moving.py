@@ -15,7 +15,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
 from orchestrator.core.maintenance.leaving import WAIT
 from orchestrator.core.moves.forecast import Forecast, copy_time
-from orchestrator.core.moves.moves import Moving, barred, barred_hosts, limits_onto_its, own_verdicts
+from orchestrator.core.moves.moves import Moving, barred, barred_hosts, limits_onto_its, of_dead_host, own_verdicts
 from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.moving import stop_awaits
@@ -149,6 +149,8 @@ class VmMoves:
         else:
             viewed = fleet.host(host)
             limits = barred(moving, way, host, None if viewed is None else viewed.facts)
+        if request.evacuate:
+            limits = of_dead_host(vm, limits)
         if limits:
             raise _stays(vm, {vm.host if host is None else host: limits})
         try:  # those are likely to refuse its state
@@ -188,7 +190,7 @@ class VmMoves:
         check_still_open(tx, plan.vm)
         arrived = _place_for(replace(vm, spec=request.spec or vm.spec), plan.vm)
         within_quota(tx, arrived, vm)
-        kind = "move_vm" if vm.state == "stopped" else "move_vm_cold" if request.cold else "move_running_vm"
+        kind = _kind_of(vm, request)
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids, why=request.why)
         tx.places.hold(replace(arrived, operation=operation.id))
         plan.take(tx)
@@ -233,7 +235,14 @@ def _place_for(vm: Vm, planned: Vm) -> Vm:
 
 
 def _way_of(vm: Vm, request: MoveVm) -> MoveKind:
-    return "live" if vm.state == "running" and not request.cold else "cold"
+    return "live" if _kind_of(vm, request) == "move_running_vm" else "cold"
+
+
+def _kind_of(vm: Vm, request: MoveVm) -> str:
+    """Of the operation."""
+    if request.evacuate:
+        return "evacuate_stopped_vm" if vm.state == "stopped" else "evacuate_vm"
+    return "move_vm" if vm.state == "stopped" else "move_vm_cold" if request.cold else "move_running_vm"
 
 
 def _of_its_gpus(moving: Moving, planned: Vm, target: HostFacts) -> tuple[MoveLimit, ...]:

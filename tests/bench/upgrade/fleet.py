@@ -36,6 +36,7 @@ from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.machine_link import MachineLink
 from orchestrator.sim.observing import snapshot_of
 from orchestrator.store.database import Store
+from tests.fakes.fake_fencing import Unfenced
 from tests.fakes.fake_world import CountedIds
 from tests.fakes.new_database import new_store
 from tests.simulated.small_ports import InMemoryBundles, InMemoryKeys, InMemorySeeds
@@ -143,6 +144,7 @@ def fleet_of(hosts: int, directory: Path) -> Iterator[UpgradedFleet]:
     world = World(
         store=store, link=link, configurator=link, guests=SimulatedGuests(), clock=clock, ids=ids,
         seeds=InMemorySeeds(), images=InMemoryImages(), bundles=InMemoryBundles(), keys=InMemoryKeys(),
+        fencing=Unfenced(),
     )  # fmt: skip
     runner = Runner(world, Journal(store, clock), DEFINITIONS)
     engine = VirtualEngine(clock, runner.run, random.Random(1))
