@@ -17,8 +17,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.migration import LIBVIRT, MoveProgress, MoveSockets
 from orchestrator.agent.libvirt.migration_calls import MigrationCalls
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.actions.host_actions import ActionResult
-from orchestrator.core.actions.live_move import LiveMove, MoveKey
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveKey
 from orchestrator.core.errors import Conflict, Denied, Unknown, VgpuctlError
 
 _SHOWN = 10
@@ -71,7 +70,7 @@ class LiveMoves:
     def leave(
         self, move: LiveMove, own: MoveKey, other: str, ends: Sequence[tuple[str, int]], storage: str,
         progress: Callable[[MoveProgress], bool],
-    ) -> ActionResult:  # fmt: skip
+    ) -> MovedVm:  # fmt: skip
         """Returns when it is not here any more. ``storage``: the other agent's directory; ``progress``: see migrate.
 
         :raises Retryable: ``move.unreachable``; :raises VgpuctlError: see libvirt/migration.py"""
@@ -85,20 +84,11 @@ class LiveMoves:
         with move_channel.leaving(own, other, ends, sockets.twins(), self.sockets.stat().st_uid):
             self.wanted.leaves(move.vm)
             try:
-                limit = move.max_bytes_per_s
-                migration.migrate(
-                    self.libvirt,
-                    move.vm,
-                    sockets=sockets,
-                    arriving=arriving,
-                    max_bytes_per_s=limit,
-                    progress=progress,
-                )
+                return migration.migrate(self.libvirt, move, sockets=sockets, arriving=arriving, progress=progress)
             except VgpuctlError as error:
                 if not isinstance(error, Unknown):  # it is known to be here
                     self.wanted.stays(move.vm)
                 raise
-        return ActionResult(changed=True)
 
     def _daemon(self) -> Path:
         """libvirt's socket: of the daemon for QEMU where each has one."""

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from orchestrator.agent import streams
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.connection import subscribed
 from orchestrator.agent.libvirt.domains import domain_key
+from orchestrator.agent.move_load import load_of
 from orchestrator.agent.nvml.vgpu_metadata import compatibilities
 from orchestrator.agent.sessions import CHANNEL_SILENT_S, KEEPALIVE_S, KEEPALIVES_MISSED, HeardReader, Place, readable
 from orchestrator.agent.version import agent_version
@@ -64,6 +66,7 @@ class AgentSession:
             "observe_domain": lambda params: domain_to_dict(agent.observer.domain(str(params.get("vm")))),
             "console_log": self._console_log,
             "perform": self._perform,
+            "move_load": lambda params: asdict(load_of(agent, str(params.get("vm")))),
             "vgpu_compatibility": lambda params: answers_to_dict(
                 compatibilities(params.get("questions"), agent.observer.nvml.change)
             ),
@@ -129,8 +132,8 @@ class AgentSession:
             streams.give_volume(self._agent, hello, self._greet, reader, self._socket)
         elif kind == "move_out":
             place.working = True
-            result = streams.give_vm(self._agent, hello, self._greet, self._socket)
-            self._send({"result": result_to_dict(result)})
+            moved = streams.give_vm(self._agent, hello, self._greet, self._socket)
+            self._send({"result": asdict(moved)})
         elif kind == "move_in":
             place.working = True
             streams.take_vm(self._agent, hello, self._greet, reader, place.end)

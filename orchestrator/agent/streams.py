@@ -17,7 +17,7 @@ from orchestrator.agent.libvirt.migration import MoveProgress
 from orchestrator.agent.nic_links import own_addresses
 from orchestrator.agent.sessions import HeardReader, readable
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
-from orchestrator.core.actions.live_move import LiveMove, MoveKey
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveKey
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable
 from orchestrator.core.protocol import encode_frame
@@ -155,7 +155,7 @@ def take_volume(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -
         return volume_copies.take(agent.storage, copy, reader.read)
 
 
-def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> ActionResult:
+def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> MovedVm:
     """A running VM, until it is gone from here. It stays when its controller ends the stream.
 
     :raises Denied: ``agent.stale_token``
@@ -167,6 +167,7 @@ def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> Ac
         vm=_text(hello, "vm"),
         devices=tuple(map(str, devices)),
         max_bytes_per_s=_number(hello, "max_bytes_per_s") or None,
+        max_pause_ms=_number(hello, "max_pause_ms") or None,
     )
 
     def progress(reached: MoveProgress) -> bool:

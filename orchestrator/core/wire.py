@@ -39,6 +39,7 @@ from orchestrator.core.actions.host_actions import (
     MakesDevice,
     RemovesDevice,
 )
+from orchestrator.core.actions.live_move import MovedVm, MoveLoad
 from orchestrator.core.actions.vgpu_settings import RestoreGpuSetting, SetGpuSetting
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import InvalidInput, Unknown
@@ -244,6 +245,16 @@ def result_to_dict(result: ActionResult) -> dict[str, Any]:
 def result_from_dict(data: object) -> ActionResult:
     """:raises Unknown: ``agent.answer_invalid``"""
     return _sent_by_agent(data, ActionResult)
+
+
+def moved_from_dict(data: object) -> MovedVm:
+    """:raises Unknown: ``agent.answer_invalid``"""
+    return _sent_by_agent(data, MovedVm)
+
+
+def load_from_dict(data: object) -> MoveLoad:
+    """:raises Unknown: ``agent.answer_invalid``"""
+    return _sent_by_agent(data, MoveLoad)
 
 
 def snapshot_to_dict(snapshot: HostSnapshot) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
@@ -84,11 +84,14 @@ class HostLink(Protocol):
         target_token: FencingToken,
         move: LiveMove,
         progress: Callable[[int, int], None],
-    ) -> ActionResult:
+    ) -> MovedVm:
         """Take a running VM from one host to another that has all that it needs, without a way through here. Afterwards
         the one has no definition of it, and on the other it waits to be started. As long as the one has its
         definition, it is there, whatever is raised. ``progress``: told every second how many bytes have gone, and how
         many are left; what it raises ends the move."""
+
+    def move_load(self, host: Host, vm: str) -> MoveLoad:
+        """What a running VM of the host has to move, measured for a second."""
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Events (domain life cycle, channel closed) and readings until the channel ends."""

@@ -205,6 +205,17 @@ class MovePlan:
     """Seconds that copying it takes at least, by copies that were measured; None: none was."""
     copy_high_s: float | None
     """The same at most."""
+    live: bool
+    """It moves while it runs; then its disk goes along, and the next say how long that takes."""
+    live_low_s: float | None = None
+    """Seconds that it takes at least, by moves that were measured and what its host says that it has to move; None: no
+    move was measured, or its host does not say."""
+    live_high_s: float | None = None
+    """The same at most."""
+    pause_low_s: float | None = None
+    """Seconds that its guest stands still for at the end at least."""
+    pause_high_s: float | None = None
+    """The same at most."""
 
 
 @dataclass(frozen=True, kw_only=True)

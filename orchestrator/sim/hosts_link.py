@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, agent_error, naming
@@ -25,7 +25,9 @@ from orchestrator.core.readings.frame import PERIOD_S, HostFrame, frame_from_dic
 from orchestrator.core.wire import (
     action_to_dict,
     domain_from_dict,
+    load_from_dict,
     look_from_dict,
+    moved_from_dict,
     result_from_dict,
     snapshot_from_dict,
     things_from_dict,
@@ -136,14 +138,17 @@ class HostsLink:
         target_token: FencingToken,
         move: LiveMove,
         progress: Callable[[int, int], None],
-    ) -> ActionResult:
+    ) -> MovedVm:
         with naming(target.name):
             self._ask("await_vm", target, {"move": asdict(move), "token": token_to_dict(target_token)})
         progress(0, 1)
         with naming(source.name):
-            return result_from_dict(
+            return moved_from_dict(
                 self._ask("leave_vm", source, {"move": asdict(move), "token": token_to_dict(source_token)})
             )
+
+    def move_load(self, host: Host, vm: str) -> MoveLoad:
+        return load_from_dict(self._ask("move_load", host, {"vm": vm}))
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Readings and no events: what changed is seen at the next observation. Hosts of a version without readings

@@ -190,6 +190,7 @@ class _Session:
             "send_image": self._send_image,
             "give_volume": self._give_volume,
             "take_volume": self._take_volume,
+            "move_load": lambda host, params: dataclasses.asdict(self._link.move_load(host, params["vm"])),
             "await_vm": partial(self._move, "await_vm"),
             "leave_vm": partial(self._move, "leave_vm"),
             "install_agent": self._install,
@@ -245,7 +246,8 @@ class _Session:
     def _move(self, half: Literal["await_vm", "leave_vm"], host: Host, params: Message) -> Message:
         move, token = params["move"], token_from_dict(params["token"])
         wanted = LiveMove(**{**move, "devices": tuple(move["devices"])})
-        return result_to_dict((self._link.await_vm if half == "await_vm" else self._link.leave_vm)(host, wanted, token))
+        done = (self._link.await_vm if half == "await_vm" else self._link.leave_vm)(host, wanted, token)
+        return dataclasses.asdict(done)
 
     def _install(self, host: Host, params: Message) -> Message:
         self._link.install_agent(host, tuple(params["gpus"]), _unheard, take_over=params["take_over"])

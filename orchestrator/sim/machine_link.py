@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
@@ -31,7 +31,7 @@ from orchestrator.sim.readings import frames, sent_frame
 from orchestrator.sim.screen import Screen
 from orchestrator.sim.vgpu_metadata import compatibility
 from orchestrator.sim.vm_actions import give_volume, receive_image, take_volume
-from orchestrator.sim.vm_moves import await_vm, leave_vm
+from orchestrator.sim.vm_moves import await_vm, leave_vm, load_of
 
 BOOTS_S: Final = 20.0
 
@@ -164,7 +164,7 @@ class MachineLink(ABC):
         target_token: FencingToken,
         move: LiveMove,
         progress: Callable[[int, int], None],
-    ) -> ActionResult:
+    ) -> MovedVm:
         """The one awaits it, then the other lets it go."""
         with naming(target.name):
             self.await_vm(target, move, target_token)
@@ -181,14 +181,18 @@ class MachineLink(ABC):
 
         return self._call(target, "await_vm", awaits)
 
-    def leave_vm(self, source: Host, move: LiveMove, token: FencingToken) -> ActionResult:
+    def leave_vm(self, source: Host, move: LiveMove, token: FencingToken) -> MovedVm:
         """The other half."""
 
-        def leaves(machine: SimulatedMachine) -> ActionResult:
+        def leaves(machine: SimulatedMachine) -> MovedVm:
             machine.ledger.admit(token)
             return leave_vm(self._ours(machine), move)
 
         return self._call(source, "leave_vm", leaves)
+
+    def move_load(self, host: Host, vm: str) -> MoveLoad:
+        """All of its memory."""
+        return self._call(host, OBSERVE, lambda machine: load_of(self._ours(machine), vm))
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         """Readings and no events: what changed is seen at the next observation."""

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from orchestrator.core.actions.host_actions import ActionResult
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.suspension import SuspendDomain
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.units import MIB
 from orchestrator.core.vms.vm import memory_file
 from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, check_disk, claim, may_die, release
 
@@ -24,19 +25,28 @@ def await_vm(machine: SimulatedMachine, move: LiveMove) -> ActionResult:
     return DONE
 
 
-def leave_vm(machine: SimulatedMachine, move: LiveMove) -> ActionResult:
+def load_of(machine: SimulatedMachine, vm: str) -> MoveLoad:
+    """:raises NotFound: ``vm.not_found``"""
+    domain = machine.domains.get(vm)
+    if domain is None:
+        raise NotFound("vm.not_found", "the VM is not defined on this host")
+    return MoveLoad(memory_bytes=domain.memory_mib * MIB)
+
+
+def leave_vm(machine: SimulatedMachine, move: LiveMove) -> MovedVm:
     """:raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.not_running``"""
     domain = machine.domains.get(move.vm)
     if domain is None:
         raise NotFound("vm.not_found", "the VM is not defined on this host")
     if not domain.running:
         raise Conflict("vm.not_running", "the VM does not run")
+    sent = load_of(machine, move.vm).memory_bytes
     machine.power_off(move.vm)
     del machine.domains[move.vm]
     machine.consoles.pop(move.vm, None)
     machine.described.pop(move.vm, None)
     may_die(machine)
-    return DONE
+    return MovedVm(sent_bytes=sent, paused_s=0.0)
 
 
 def suspend(machine: SimulatedMachine, action: SuspendDomain) -> ActionResult:

@@ -156,8 +156,7 @@ vms = Table(
     Column("created_at", Float, nullable=False), Column("wanted", String(10), nullable=False),
     Column("lease_end", Float), Column("freed", String(20), key="deallocated"),
     Column("cpus", JSON(none_as_null=True)), Column("nic", JSON(none_as_null=True)), Column("firmware", String(10)),
-    Column("ports", JSON(none_as_null=True)),
-    Column("profile_lower", String(63), nullable=False, server_default=""),
+    Column("ports", JSON(none_as_null=True)), Column("profile_lower", String(63), nullable=False, server_default=""),
     Column("vcpus", Integer, nullable=False, server_default="0"),
     Column("memory_mib", Integer, nullable=False, server_default="0"), Column("suspended_bytes", BigInteger),
     UniqueConstraint("tenant", "name"),
@@ -190,10 +189,11 @@ suspended_vms = Table(
 )  # fmt: skip
 disk_copies = Table(
     "disk_copies", metadata,
-    Column("operation", String(36), primary_key=True), Column("source", String(63), nullable=False),
-    Column("target", String(63), nullable=False), Column("size_bytes", BigInteger, nullable=False),
-    Column("seconds", Float, nullable=False), Column("low_s", Float), Column("high_s", Float),
-    Column("at", Float, nullable=False), Index("ix_disk_copies_pair", "source", "target", "at"),
+    Column("operation", String(36), primary_key=True), Column("size_bytes", BigInteger, nullable=False),
+    *(Column(name, String(63), nullable=False) for name in ("source", "target")), Column("at", Float, nullable=False),
+    *(Column(name, BigInteger) for name in ("sent_bytes", "memory_bytes", "dirty_per_s", "device_bytes")),
+    *(Column(name, Float) for name in ("low_s", "high_s", "pause_s", "pause_low_s", "pause_high_s")),
+    Column("seconds", Float, nullable=False), Index("ix_disk_copies_pair", "source", "target", "at"),
 )  # fmt: skip
 
 gpu_cuts = Table(

@@ -19,7 +19,6 @@ from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.agent import move_channel, streams
 from orchestrator.agent.libvirt.migration import LIBVIRT, MoveProgress
 from orchestrator.core.actions.host_actions import (
-    ActionResult,
     CreateVolume,
     DefineDomain,
     EnsureNetwork,
@@ -27,7 +26,7 @@ from orchestrator.core.actions.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.actions.live_move import LiveMove, MoveKey
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveKey, MoveLoad
 from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
 from tests.contract.agent_over_ssh import SITE, Chain, chain
 from tests.unit.agent.bench import domain_of
@@ -48,7 +47,7 @@ class Leaves:
     def leave(
         self, move: LiveMove, own: MoveKey, other: str, ends: Sequence[tuple[str, int]], storage: str,
         progress: Callable[[MoveProgress], bool],
-    ) -> ActionResult:  # fmt: skip
+    ) -> MovedVm:  # fmt: skip
         twin = self.directory / "l"
         with move_channel.leaving(own, other, ends, {LIBVIRT: twin}, twin.parent.stat().st_uid):
             if self.sends:
@@ -132,3 +131,11 @@ def test_a_host_that_cannot_be_reached_is_the_one_that_is_named(pair: Pair) -> N
     with pytest.raises(Retryable) as refused:
         pair.link.move_vm(away, TOKEN, pair.target.host, TOKEN, LiveMove(vm=VM, devices=()), lambda _done, _left: None)
     assert (refused.value.code, refused.value.at_host) == ("host.unreachable", "h1")
+
+
+def test_what_a_vm_has_to_move_is_told_by_its_host_as_far_as_its_libvirt_measures(pair: Pair) -> None:
+    """The test driver measures no dirty pages, and there is no driver of GPUs."""
+    assert pair.link.move_load(pair.target.host, VM) == MoveLoad(memory_bytes=64 * 1024**2)
+    with pytest.raises(VgpuctlError) as refused:
+        pair.link.move_load(pair.target.host, "6f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10")
+    assert refused.value.code == "vm.foreign_domain"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.actions.suspension import SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import (
@@ -19,6 +19,7 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.units import GIB
 from orchestrator.core.vms.vm import memory_file
 from tests.fakes.fake_machine import FakeMachine, data_of, devices
 
@@ -49,7 +50,7 @@ def waits(vm: str) -> str:
     return f"waits: {vm}"
 
 
-def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> ActionResult:
+def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> MovedVm:
     """What its disk and its memory hold goes along (``written``); it waits to be started."""
     if move.vm not in source.domains:
         raise NotFound("vm.not_found", "the VM is not defined")
@@ -69,7 +70,7 @@ def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> ActionR
     del source.written[memory_of(move.vm)]
     target.written[waits(move.vm)] = source.machine_id
     target.nvram |= source.nvram & {move.vm}
-    return ActionResult(changed=True)
+    return MovedVm(sent_bytes=GIB, paused_s=0.1)
 
 
 def _suspend(machine: FakeMachine, action: SuspendDomain) -> None:

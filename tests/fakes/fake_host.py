@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
@@ -24,6 +24,7 @@ from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.readings.frame import HostFrame
+from orchestrator.core.units import GIB
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Consoles, Echo
@@ -129,12 +130,16 @@ class FakeHosts:
         target_token: FencingToken,
         move: LiveMove,
         progress: Callable[[int, int], None],
-    ) -> ActionResult:
+    ) -> MovedVm:
         ends = self._machine(source), self._machine(target)
         for machine, token in zip(ends, (source_token, target_token), strict=True):
             machine.ledger.admit(token)
         progress(0, 1)
         return self.does("move_vm", lambda: move_vm(*ends, move))
+
+    def move_load(self, host: Host, vm: str) -> MoveLoad:
+        self._machine(host)
+        return MoveLoad(memory_bytes=GIB)
 
     def watch(self, host: Host) -> Iterator[dict[str, object] | HostFrame]:
         self._machine(host)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import Denied
 from orchestrator.core.hosts.host import Host
@@ -81,7 +81,7 @@ class SharedHosts(FakeHosts):
         target_token: FencingToken,
         move: LiveMove,
         progress: Callable[[int, int], None],
-    ) -> ActionResult:
+    ) -> MovedVm:
         ends = (source, source_token, target, target_token)
         return self._shown("move_vm", lambda: FakeHosts.move_vm(self, *ends, move, progress))
 

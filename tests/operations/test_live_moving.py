@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from orchestrator.core.actions.live_move import MovedVm, MoveLoad
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.operation import Operation
-from orchestrator.core.vms.lease import TenantPolicy
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.stuck import ways_out
@@ -226,109 +227,6 @@ def test_what_an_attempt_left_that_nobody_saw_end_is_in_no_ones_way(plane: Contr
 
 
 @pytest.mark.fault("F15")
-def fails(plane: ControlPlane, times: int) -> None:
-    """QEMU gives the move up, so many times."""
-    left = [None] * times
-
-    def strike(_number: int, at: str, effect: str) -> BaseException | None:
-        assert len(runs_on(plane)) <= 1, effect
-        if (at, effect) == ("before", "move_vm") and left:
-            left.pop()
-            return Fatal("move.failed", f"host {L40S_HOST}: the VM did not move: the device refuses")
-        return None
-
-    plane.hosts.strike = strike
-
-
-def begin(plane: ControlPlane, *, or_cold: bool = False, force: bool = False) -> str:
-    return str(
-        plane.services.moving.move(MoveVm(name="train", tenant="default", or_cold=or_cold, force=force)).operation
-    )
-
-
-def test_what_a_device_refuses_once_or_twice_is_tried_again(plane: ControlPlane) -> None:
-    operation = begin(plane)
-    fails(plane, 2)
-    assert run(plane, operation).state == "done"
-    assert plane.hosts.effects.count("move_vm") == 3
-    whole(plane, OTHER)
-
-
-@pytest.mark.parametrize("or_cold,policy", [(False, "stop"), (True, "wait"), (True, "23:59-00:00")])
-def test_what_a_device_refuses_three_times_stays_and_is_told_how_it_could_go(
-    plane: ControlPlane, or_cold: bool, policy: str
-) -> None:
-    with plane.store.begin() as tx:
-        tx.policies.put("default", TenantPolicy(maintenance=policy))
-    operation = begin(plane, or_cold=or_cold)
-    fails(plane, 3)
-    ended = run(plane, operation)
-    error = ended.error or {}
-    assert (ended.state, error["code"]) == ("undone", "move.failed")
-    assert "the device refuses" in str(error["message"])
-    assert "'vgpuctl vm move train --tenant default --cold'" in str(error["hint"])
-    whole(plane, L40S_HOST)
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_it_is_shut_down_for_it_where_that_was_asked_for_and_its_tenant_lets_it_be(
-    plane: ControlPlane, force: bool
-) -> None:
-    with plane.store.begin() as tx:
-        tx.policies.put("default", TenantPolicy(maintenance="wait" if force else "stop"))
-    operation = begin(plane, or_cold=True, force=force)
-    fails(plane, 3)
-    ended = run(plane, operation)
-    assert ended.state == "done"
-    assert "shut down for its move, which failed 3 times" in ended.warnings[0]
-    whole(plane, OTHER, booted_on=OTHER)
-
-
-@pytest.mark.parametrize("effect", ["StopDomain", "copy_volume", "StartDomain"])
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize(
-    "fault", [partial(Fatal, "test.refused"), lost_answer, lambda _: Crash()], ids=["refused", "lost", "killed"]
-)
-def test_whatever_fails_when_it_is_shut_down_for_it_it_runs_on_one_host_and_is_whole_there(
-    plane: ControlPlane, effect: str, moment: str, fault: Fault
-) -> None:
-    operation, left = begin(plane, or_cold=True), [fault]
-    fails(plane, 3)
-    failing = plane.hosts.strike
-
-    def strike(number: int, at: str, name: str) -> BaseException | None:
-        if plane.hosts.effects.count("move_vm") >= 3 and (at, name) == (moment, effect) and left:
-            return left.pop()(name)
-        return failing(number, at, name)
-
-    plane.hosts.strike = strike
-    ended = run(plane, operation)
-    if ended.state == "stuck":
-        plane.services.operations.retry(ended.id)
-        ended = run(plane, operation)
-    assert ended.state in {"done", "undone"}
-    host = OTHER if ended.state == "done" else L40S_HOST
-    assert runs_on(plane) == [host]
-    assert plane.services.vms.get("default", "train").host == host
-
-
-def test_what_may_not_move_while_it_runs_goes_cold_where_that_was_asked_for(plane: ControlPlane) -> None:
-    with plane.store.begin() as tx:
-        tx.offerings.put(replace(MIGRATABLE, name="fixed", migratable=False))
-    plane.services.vms.create(replace(create_vm("fixed", profile="fixed"), host=L40S_HOST))
-    plane.engine.drain()
-    request = MoveVm(name="fixed", tenant="default", or_cold=True)
-    for policy, may in (("wait", False), ("stop", True)):
-        with plane.store.begin() as tx:
-            tx.policies.put("default", TenantPolicy(maintenance=policy))
-        if may:
-            assert run(plane, plane.services.moving.move(request).operation).kind == "move_vm_cold"
-        else:
-            with pytest.raises(Conflict) as refused:
-                plane.services.moving.plan(request)
-            assert refused.value.code == "vm.not_now"
-
-
 def test_nothing_else_is_done_to_it_meanwhile(plane: ControlPlane) -> None:
     move(plane)
     vms = plane.services.vms
@@ -378,3 +276,53 @@ def test_it_stays_where_the_other_hosts_driver_does_not_take_its_state(plane: Co
         else:
             with pytest.raises(Conflict, match="driver"):
                 plane.services.moving.plan(request)
+
+
+def test_how_long_it_takes_and_stands_still_is_told_beside_what_was_forecast_and_learned_from(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, move_vm, pauses = plane.world.clock, plane.hosts.move_vm, list[int | None]()
+
+    def takes(*of: Any) -> MovedVm:
+        clock.sleep(4.0)
+        pauses.append(of[4].max_pause_ms)
+        return replace(move_vm(*of), paused_s=0.5)
+
+    def messages(operation: str | None) -> dict[str, str]:
+        return {step.name: step.message for step in run(plane, operation).steps}
+
+    monkeypatch.setattr(plane.hosts, "move_vm", takes)
+    request = MoveVm(name="train", tenant="default")
+    assert plane.services.moving.plan(request).live_low_s is None
+    first = messages(move(plane))
+    assert first["migrate.1"].endswith("took 4.0 s")
+    assert first["go_on.1"] == "stood still for 0.5 s"
+    plan = plane.services.moving.plan(request)
+    assert (plan.live, plan.copy_low_s) == (True, None)
+    assert plan.live_low_s is not None
+    assert plan.live_high_s is not None
+    assert plan.live_low_s < 4.0 < plan.live_high_s
+    operation = move(plane)
+    second = messages(operation)
+    assert second["migrate.1"].endswith(f"took 4.0 s, forecast {plan.live_low_s:.1f} to {plan.live_high_s:.1f} s")
+    assert second["go_on.1"] == f"stood still for 0.5 s, forecast {plan.pause_low_s:.1f} to {plan.pause_high_s:.1f} s"
+    assert pauses == [300, 300]
+    with plane.store.read() as tx:
+        kept = tx.disk_copies.of_operation(str(operation))
+        assert kept is not None
+        assert [kept.seconds, kept.pause_s] == pytest.approx([4.0, 0.5], abs=0.1)
+        assert (kept.low_s, kept.pause_high_s) == (plan.live_low_s, plan.pause_high_s)
+        assert tx.disk_copies.measured(L40S_HOST, OTHER) == ()
+        assert len(tx.disk_copies.measured_live(L40S_HOST, OTHER)) == 1
+
+
+def test_a_host_that_does_not_say_what_it_has_to_move_keeps_it_from_nothing(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_of: object) -> MoveLoad:
+        raise Retryable("host.busy", "it does not measure now")
+
+    monkeypatch.setattr(plane.hosts, "move_load", silent)
+    assert plane.services.moving.plan(MoveVm(name="train", tenant="default")).live_low_s is None
+    assert run(plane, move(plane)).state == "done"
+    whole(plane, OTHER)

@@ -29,7 +29,7 @@ from orchestrator.core.actions.host_actions import (
     StartDomain,
     StopDomain,
 )
-from orchestrator.core.actions.live_move import LiveMove
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.errors import InvalidInput, NotFound, Retryable, Unknown, one_line
@@ -43,6 +43,7 @@ from orchestrator.core.units import show_size
 from orchestrator.core.wire import (
     action_to_dict,
     domain_from_dict,
+    load_from_dict,
     look_from_dict,
     result_from_dict,
     snapshot_from_dict,
@@ -159,6 +160,9 @@ class SshHostLink:
         answer = self._ask(host, "vgpu_compatibility", {"questions": questions}, COMPATIBILITY_SECONDS)
         return answers_from_dict(answer, questions)
 
+    def move_load(self, host: Host, vm: str) -> MoveLoad:
+        return load_from_dict(self._ask(host, "move_load", {"vm": vm}, COMPATIBILITY_SECONDS))
+
     def _observe(self, host: Host, method: str, params: Message) -> Any:
         """A cut connection is tried once more: observing twice does no harm."""
         stood = self._line(host).connected
@@ -228,7 +232,7 @@ class SshHostLink:
         target_token: FencingToken,
         move: LiveMove,
         progress: Callable[[int, int], None],
-    ) -> ActionResult:
+    ) -> MovedVm:
         return moving.move(self._kept_stream, (source, source_token), (target, target_token), move, progress)
 
     @contextmanager

@@ -9,6 +9,7 @@ the end is lost, whether or not that one has begun to run it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from orchestrator.agent.libvirt.connection import Libvirt, translated
+from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.hosts.pool import DIRECTORY
 
@@ -29,7 +31,8 @@ _CONFINED: Final = ".tunnelmigrate.dest."
 """What AppArmor lets a domain's QEMU have there ends so, and with its name (virt-aa-helper)."""
 _MAX_PATH: Final = 107
 """Of a unix socket's."""
-_POLL_S: Final = 0.25
+_POLL_S: Final = 0.05
+_PROGRESS_POLLS: Final = 5
 FLAGS: Final = (
     libvirt.VIR_MIGRATE_LIVE
     | libvirt.VIR_MIGRATE_PEER2PEER
@@ -44,7 +47,8 @@ OWN_DISK: Final = {libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS: "vda"}
 _DOWNTIME_MS: Final = (300, 600, 1200, 2500, 5000, 10_000, 20_000, 40_000, 60_000)
 """How long the guest may stand still at the end: QEMU's own limit, then more with every so many seconds that it does
 not come to that."""
-_PATIENCE_S: Final = 10.0
+_PATIENCE: Final = 40
+"""Looks at its progress: 10 s."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +137,10 @@ def _target(disk: ET.Element) -> str:
 
 
 def migrate(
-    host: Libvirt,
-    vm: str,
-    *,
-    sockets: MoveSockets,
-    arriving: Callable[[str], tuple[str, tuple[str, ...] | None]],
-    max_bytes_per_s: int | None,
+    host: Libvirt, move: LiveMove, *,
+    sockets: MoveSockets, arriving: Callable[[str], tuple[str, tuple[str, ...] | None]],
     progress: Callable[[MoveProgress], bool],
-) -> None:
+) -> MovedVm:  # fmt: skip
     """Returns when it is not here any more. ``arriving``: from its definition as it runs here that which it will
     have there, and :func:`copied_disks`. ``progress``: asked again and again; False ends it, and the VM runs on here.
 
@@ -148,7 +148,7 @@ def migrate(
     :raises Unknown: ``libvirt.answer_lost``, ``move.unsettled``"""
     connection = host.open()
     try:
-        domain = connection.lookupByUUIDString(vm)
+        domain = connection.lookupByUUIDString(move.vm)
         if domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
             raise Conflict("vm.not_running", "the VM does not run", hint="start it first")
         parameters: dict[str, Any] = dict(sockets.uris())
@@ -159,9 +159,10 @@ def migrate(
             parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = list(copied)
         elif copied is not None:
             how &= ~libvirt.VIR_MIGRATE_NON_SHARED_INC
-        if max_bytes_per_s is not None:
-            parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, max_bytes_per_s // 1024**2)
-        _Migration(domain, f"qemu+unix:///system?socket={sockets.twins()[LIBVIRT]}", parameters, how).run(progress)
+        if move.max_bytes_per_s is not None:
+            parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, move.max_bytes_per_s // 1024**2)
+        target = f"qemu+unix:///system?socket={sockets.twins()[LIBVIRT]}"
+        return _Migration(domain, target, parameters, how, move.max_pause_ms or _DOWNTIME_MS[0]).run(progress)
     except libvirt.libvirtError as error:
         raise translated(error, "move.failed", f"the VM did not move: {error}", "the details hold it whole") from error
     finally:
@@ -169,22 +170,28 @@ def migrate(
 
 
 class _Migration:
-    def __init__(self, domain: Any, target: str, parameters: dict[str, Any], flags: int) -> None:
+    def __init__(self, domain: Any, target: str, parameters: dict[str, Any], flags: int, pause_ms: int) -> None:
         self._domain, self._target, self._parameters, self._flags = domain, target, parameters, flags
+        self._pause_ms = pause_ms
         self._error: Exception | None = None
         self._cancelled = False
-        self._copied_s = 0.0
-        """Since all of its memory was sent once: to start QEMU there and to copy disks takes what it takes."""
+        self._polls = 0
+        self._copied = 0
+        """Looks since all of its memory was sent once: to start QEMU there and to copy disks takes what it takes."""
+        self._reached = MoveProgress(done=0, left=0)
+        self._stopped_at: float | None = None
 
-    def run(self, progress: Callable[[MoveProgress], bool]) -> None:
+    def run(self, progress: Callable[[MoveProgress], bool]) -> MovedVm:
         thread = threading.Thread(target=self._migrate, name="migration", daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(_POLL_S)
+            self._polls += 1
             with suppress(libvirt.libvirtError):  # it has ended meanwhile
                 self._see_to_it(progress)
         if self._error is None:
-            return
+            now = time.monotonic()
+            return MovedVm(sent_bytes=self._reached.done, paused_s=now - (self._stopped_at or now))
         if self._cancelled:
             raise Conflict("move.cancelled", "the move was ended; the VM runs on where it was") from self._error
         raise self._error
@@ -196,15 +203,19 @@ class _Migration:
             self._error = error
 
     def _see_to_it(self, progress: Callable[[MoveProgress], bool]) -> None:
+        if self._stopped_at is None and self._domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
+            self._stopped_at = time.monotonic()
+        if self._polls % _PROGRESS_POLLS:
+            return
         stats = self._domain.jobStats()
-        if not self._cancelled and not progress(_progress(stats)):
+        self._reached = _progress(stats)
+        if not self._cancelled and not progress(self._reached):
             self._domain.abortJob()
             self._cancelled = True
-        if int(stats.get(libvirt.VIR_DOMAIN_JOB_MEMORY_ITERATION, 0)) > 1:
-            self._copied_s += _POLL_S
-            if self._copied_s % _PATIENCE_S == 0:
-                step = min(int(self._copied_s / _PATIENCE_S), len(_DOWNTIME_MS) - 1)
-                self._domain.migrateSetMaxDowntime(_DOWNTIME_MS[step])
+        self._copied += int(stats.get(libvirt.VIR_DOMAIN_JOB_MEMORY_ITERATION, 0)) > 1
+        if self._polls == _PROGRESS_POLLS or (self._copied and self._copied % _PATIENCE == 0):
+            step = min(self._copied // _PATIENCE, len(_DOWNTIME_MS) - 1)
+            self._domain.migrateSetMaxDowntime(max(self._pause_ms, _DOWNTIME_MS[step]))
 
 
 def _progress(stats: dict[str, Any]) -> MoveProgress:

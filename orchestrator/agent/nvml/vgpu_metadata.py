@@ -49,8 +49,24 @@ def open_vgpus(device: Any) -> Iterator[RunningVgpu]:
         vm = answer_of(partial(pynvml.nvmlVgpuInstanceGetVmID, vgpu))
         metadata = answer_of(partial(_read, "nvmlVgpuInstanceGetMetadata", vgpu))
         if vm and metadata:
-            uuid = vm[0].decode(errors="replace") if isinstance(vm[0], bytes) else str(vm[0])
-            yield RunningVgpu(vm=uuid, metadata=base64.b64encode(metadata).decode())
+            yield RunningVgpu(vm=_uuid(vm[0]), metadata=base64.b64encode(metadata).decode())
+
+
+def state_of_vgpus(vm: str) -> int | None:
+    """Bytes of a VM's (UUID) that run, which NVML is open for; None: the driver tells of none of them."""
+    sizes = []
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        device = pynvml.nvmlDeviceGetHandleByIndex(number)
+        for vgpu in answer_of(partial(pynvml.nvmlDeviceGetActiveVgpus, device)) or ():
+            owner = answer_of(partial(pynvml.nvmlVgpuInstanceGetVmID, vgpu))
+            state = answer_of(partial(pynvml.nvmlVgpuInstanceGetRuntimeStateSize, vgpu))
+            if owner and state and _uuid(owner[0]) == vm:
+                sizes.append(int(state.size))
+    return sum(sizes) if sizes else None
+
+
+def _uuid(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _read(function: str, of: Any) -> bytes:

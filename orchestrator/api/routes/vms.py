@@ -15,7 +15,7 @@ from orchestrator.api.http_answers import started
 from orchestrator.api.paging import PagingOf, SortedPagingOf, moment_of, sequence_of
 from orchestrator.api.routes.guest_streams import OPENING, stream_place
 from orchestrator.api.schemas.base import MAX_NAME, ProblemAnswer, VmInPath
-from orchestrator.api.schemas.moves import MovesAnswer
+from orchestrator.api.schemas.moves import MovePlanAnswer, MovesAnswer, MoveVmBody
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.sizes import ResizePlanAnswer, ResizeVmBody
 from orchestrator.api.schemas.vm_parts import ChooseMaintenanceBody
@@ -25,8 +25,6 @@ from orchestrator.api.schemas.vms import (
     ConsoleLogAnswer,
     CreateVmBody,
     ExtendLeaseBody,
-    MovePlanAnswer,
-    MoveVmBody,
     RenameVmBody,
     VmAnswer,
     VmPlanAnswer,

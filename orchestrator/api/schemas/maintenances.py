@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
-from orchestrator.api.schemas.vms import MAX_BANDWIDTH_MIB
+from orchestrator.api.schemas.moves import MAX_BANDWIDTH_MIB
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import one_line
 from orchestrator.core.maintenance.leaving import AwaitedTenant

@@ -50,10 +50,9 @@ from orchestrator.core.vms.vm import (
 from orchestrator.core.vms.volume import MAX_ATTACHED, attached_names
 from orchestrator.core.wire import action_to_dict
 from orchestrator.services.maintenance.waits import PlannedMaintenance
-from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, MovePlan, MoveVm, VmChange
+from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, VmChange
 
 MAX_SSH_KEYS = 64
-MAX_BANDWIDTH_MIB = 1024 * 1024
 
 
 LeaseSeconds = Annotated[
@@ -163,42 +162,6 @@ class RenameVmBody(StrictForm, example={"name": "train-2"}):
 
     name: Name
     """No other VM of the tenant has it."""
-
-
-class MoveVmBody(StrictForm, example={"host": "gpu-2", "bandwidth_mib": 200}):
-    """Where a VM goes, and how."""
-
-    host: Name | None = None
-    """Null: where placement puts it."""
-    bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
-    """MiB of its disk that are copied in a second at most; null: as many as go."""
-    cold: bool = False
-    """One that runs is shut down for the move, and started on the other host."""
-    or_cold: bool = False
-    """So is one that may not move while it runs, or whose move has failed three times."""
-    force: bool = False
-    """Of one that runs: whenever its tenant lets its VMs be stopped."""
-
-    def to_request(self, name: str, tenant: str) -> MoveVm:
-        limit = None if self.bandwidth_mib is None else self.bandwidth_mib * MIB
-        return MoveVm(
-            name=name, tenant=tenant, host=self.host, max_bytes_per_s=limit,
-            cold=self.cold, or_cold=self.or_cold, force=self.force,
-        )  # fmt: skip
-
-
-class MovePlanAnswer(AnswerBody):
-    """What a move would do; nothing is stored."""
-
-    copied_from = (MovePlan,)
-
-    source: str
-    target: str
-    gpus: tuple[str, ...]
-    why: str
-    disk_bytes: int
-    copy_low_s: float | None
-    copy_high_s: float | None
 
 
 class AdoptVmBody(StrictForm, example={"host": "gpu-1", "domain": "byhand", "tenant": "research", "name": "train"}):

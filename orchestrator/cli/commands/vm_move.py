@@ -54,12 +54,21 @@ def move(
         ("GPUs", ", ".join(map(shown, plan["gpus"]))),
         ("why there", shown(plan["why"])),
         ("disk", show_size(plan["disk_bytes"])),
-        ("copying it", _copying(plan["copy_low_s"], plan["copy_high_s"])),
     ]
+    if plan["live"]:
+        rows += [
+            ("moving it", _span(plan["live_low_s"], plan["live_high_s"], "no VM has moved while it ran yet")),
+            ("standing still", _span(plan["pause_low_s"], plan["pause_high_s"], "no VM has moved while it ran yet")),
+        ]
+    else:
+        rows.append(("copying it", _span(plan["copy_low_s"], plan["copy_high_s"], "no disk was copied yet")))
     show(plan, format_of(ctx), lambda: render_details(rows), name=plan["target"])
 
 
-def _copying(low_s: float | None, high_s: float | None) -> str:
+def _span(low_s: float | None, high_s: float | None, why: str) -> str:
+    """``why``: it is not known."""
     if low_s is None or high_s is None:
-        return "not known: no disk was copied yet"
+        return f"not known: {why}"
+    if high_s < 10:
+        return f"{low_s:.1f} to {high_s:.1f} s"
     return f"{show_span(math.floor(low_s))} to {show_span(math.ceil(high_s))}"

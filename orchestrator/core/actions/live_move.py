@@ -19,6 +19,30 @@ class LiveMove:
     """Names of its devices on the other host (core/gpu/device.py), in their order."""
     max_bytes_per_s: int | None = None
     """None: as fast as it goes."""
+    max_pause_ms: int | None = None
+    """That its guest may stand still for at the end, at first; None: as QEMU has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveLoad:
+    """What a running VM has to move, as its host measures it."""
+
+    memory_bytes: int
+    """Of its guest."""
+    dirty_per_s: int | None = None
+    """Bytes of memory that its guest writes in a second; None: not told."""
+    device_bytes: int | None = None
+    """State of its vGPUs; None: their driver does not tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedVm:
+    """That has gone."""
+
+    sent_bytes: int
+    """Memory, devices and disk, as QEMU counted last."""
+    paused_s: float
+    """For which its guest has stood still already."""
 
 
 @dataclass(frozen=True, kw_only=True)

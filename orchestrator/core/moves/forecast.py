@@ -27,6 +27,11 @@ class Forecast:
     high_s: float
 
 
+def bounds_of(forecast: Forecast | None) -> tuple[float, float] | tuple[None, None]:
+    """Both in seconds; None: nothing is forecast."""
+    return (None, None) if forecast is None else (forecast.low_s, forecast.high_s)
+
+
 def copy_time(
     size_bytes: int, measured: Sequence[MeasuredCopy], *, max_bytes_per_s: int | None = None
 ) -> Forecast | None:
@@ -45,6 +50,12 @@ def copy_time(
     return Forecast(
         low_s=max(least, expected * min(ratios) / unsure), high_s=max(least, expected * max(ratios) * unsure)
     )
+
+
+def per_byte_of(measured: Sequence[MeasuredCopy]) -> float | None:
+    """Seconds for a byte; None: nothing was measured."""
+    copies = [copy for copy in measured if copy.size_bytes > 0 and copy.seconds > 0]
+    return _fitted(copies)[1] if copies else None
 
 
 def _fitted(copies: Sequence[MeasuredCopy]) -> tuple[float, float]:

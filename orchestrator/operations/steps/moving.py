@@ -26,6 +26,7 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
 from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START, undefine
+from orchestrator.operations.steps.move_forecast import beside
 from orchestrator.operations.steps.ports import warned, write_ports
 from orchestrator.operations.steps.vm_record import as_before, claim_of, ran_before, say_stopped
 from orchestrator.store.disk_copies import DiskCopy
@@ -133,7 +134,7 @@ def _measured(context: Context, seconds: float) -> str:
             at=context.world.clock.now(),
         )
         context.write_at_end(lambda tx: tx.disk_copies.add(copy))
-    return f"took {seconds:.1f} s" + ("" if low_s is None else f", forecast {low_s:.1f} to {high_s:.1f} s")
+    return f"took {beside(seconds, low_s, high_s)}"
 
 
 def share_disks(context: Context) -> None:

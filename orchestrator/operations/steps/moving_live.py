@@ -19,6 +19,7 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import make_devices_at, remove_made
 from orchestrator.operations.steps.domain import SHUT_DOWN, power_off
+from orchestrator.operations.steps.move_forecast import forecast_of, load_of, note_going_on, note_moved
 from orchestrator.operations.steps.moving import (
     MOVED,
     change_hosts,
@@ -100,6 +101,11 @@ def _start(context: Context) -> None:
     context.perform(StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy))
 
 
+def _go_on(context: Context) -> str | None:
+    _start(context)
+    return note_going_on(context)
+
+
 def _stayed(context: Context) -> bool:
     """Whether it is on the host that it was to leave."""
     with context.at(context.text("source")) as source:
@@ -129,20 +135,21 @@ def _migrate(context: Context) -> str:
             power_off(context)
     if defined and context.inputs.get(_COLD) is True:  # of an attempt that ended in the middle
         return _go_cold(context)
-    failed = _tried(context) if defined else None
-    if failed is not None:
-        return _fall_back(context, failed)
+    took = _tried(context) if defined else None
+    if isinstance(took, VgpuctlError):
+        return _fall_back(context, took)
     _check_came(context)
-    return change_hosts(context)
+    return "; ".join(filter(None, [change_hosts(context), took]))
 
 
-def _tried(context: Context) -> VgpuctlError | None:
-    """None: it is gone where it was. What the guest or a device fails of is tried again; the last of it is returned.
+def _tried(context: Context) -> VgpuctlError | str | None:
+    """It is gone where it was: how long that took; None: nobody knows. What the guest or a device fails of is tried
+    again; the last of it is returned.
 
     :raises VgpuctlError: any other failure, and it stays"""
     for tries_left in reversed(range(_TRIES)):
         try:
-            _send(context)
+            return _send(context)
         except VgpuctlError as error:
             if not _stayed(context):
                 return None
@@ -153,25 +160,30 @@ def _tried(context: Context) -> VgpuctlError | None:
             context.report(f"{error.message}; it is tried again")
             context.pause(_PAUSE_S)
             _empty_disk(context)
-        else:
-            return None
     raise AssertionError("it is tried at least once")
 
 
-def _send(context: Context) -> None:
+def _send(context: Context) -> str:
     with context.at(context.text("source")) as source:
         giver = source.host(), source.token(source.host())
+    world, most, disk_bytes = context.world, most_per_s(context), context.inputs.get("copy_bytes")
+    load, forecast = load_of(world.link, giver[0], context.subject), None
+    if load is not None and isinstance(disk_bytes, int):
+        forecast = forecast_of(world.store, load, disk_bytes, giver[0].name, context.host_name, most)
     wanted = LiveMove(
         vm=context.subject,
         devices=tuple(device.name for device in place_of(context).devices),
-        max_bytes_per_s=most_per_s(context),
+        max_bytes_per_s=most,
+        max_pause_ms=None if forecast is None else forecast.max_pause_ms,
     )
 
     def progress(done: int, left: int) -> None:
         context.report(f"{show_size(done)} moved, {show_size(left)} left")
         context.pause(0.0)
 
-    context.world.link.move_vm(*giver, context.host(), context.token(context.host()), wanted, progress)
+    taker, begun = (context.host(), context.token(context.host())), world.clock.monotonic()
+    moved = world.link.move_vm(*giver, *taker, wanted, progress)
+    return note_moved(context, load, forecast, moved, world.clock.monotonic() - begun)
 
 
 def _fall_back(context: Context, failed: VgpuctlError) -> str:
@@ -238,7 +250,7 @@ LEAVING = Step(name="vm_leaving.1", title="claim a place", do=claim_of, undo=_ru
 EMPTY_DISK = Step(name="empty_disk.1", title="an empty disk", do=_empty_disk, undo=delete_copy, remains=copy_text)
 DEVICES = Step(name="devices_there.1", title="vGPU", do=_make_devices, undo=_remove_devices, remains=_devices_text)
 MIGRATE = Step(name="migrate.1", title="move it while it runs", do=_migrate, undo=_stay, remains=_migrated_text)
-GO_ON = Step(name="go_on.1", title="let it go on there", do=_start, no_undo_reason=MOVED, remains=_waits_text)
+GO_ON = Step(name="go_on.1", title="let it go on there", do=_go_on, no_undo_reason=MOVED, remains=_waits_text)
 SETTLED = Step(
     name="live_move_settled.1", title="release what it had there", do=_settle, no_undo_reason=MOVED,
     remains=place_text,

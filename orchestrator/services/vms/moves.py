@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final, cast
 
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.actions.live_move import MoveLoad
 from orchestrator.core.errors import NotFound
 from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion
@@ -36,6 +37,7 @@ from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.victims import vms_on, without
 from orchestrator.core.placement.views import HostView
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.steps.move_forecast import load_of
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.vm_checks import known_vm
@@ -78,6 +80,10 @@ class MoveService:
             tx.hosts.get(host)
         self._read_own(tenant, name)
         return self._judged(tenant, name, lambda _: [host], self.drivers.clock.monotonic() + ASK_S)[0]
+
+    def load(self, host: Host, vm: Vm) -> MoveLoad | None:
+        """What the VM, which runs there, has to move; None: its host does not tell."""
+        return load_of(self.drivers.link, host, vm.id)
 
     def _read_own(self, tenant: str, name: str) -> None:
         """Its host is observed for a VM that has only just started: what the driver there says of its vGPU, another

@@ -14,10 +14,11 @@ from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
 from orchestrator.core.hosts.nic import nic_mac
 from orchestrator.core.maintenance.leaving import WAIT
-from orchestrator.core.moves.forecast import Forecast, copy_time
+from orchestrator.core.moves.forecast import Forecast, bounds_of, copy_time
 from orchestrator.core.moves.moves import Moving, barred, barred_hosts, limits_onto_its, of_dead_host, own_verdicts
 from orchestrator.core.moves.verdicts import MoveKind, MoveLimit, limits_on
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.steps.move_forecast import forecast_of
 from orchestrator.operations.steps.moving import stop_awaits
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
@@ -61,13 +62,26 @@ class VmMoves:
 
     def plan(self, request: MoveVm) -> MovePlan:
         """What :meth:`move` would do; raises what it would raise."""
-        return self._or_cold(request, lambda request: self._among(request, partial(self._plan, request)))
+        plan, running = self._or_cold(request, lambda request: self._among(request, partial(self._plan, request)))
+        if running is None:
+            return plan
+        with self.store.read() as tx:
+            host, disk_bytes = tx.hosts.get(running.host), _disk_file(tx, running)
+        load = self.moves.load(host, running)  # nobody is asked while the fleet is held
+        if load is None:
+            return plan
+        of_pair = (plan.source, plan.target, request.max_bytes_per_s)
+        forecast = forecast_of(self.store, load, disk_bytes, *of_pair)
+        (low_s, high_s), (least_s, most_s) = bounds_of(forecast.takes), bounds_of(forecast.pause)
+        return replace(plan, live_low_s=low_s, live_high_s=high_s, pause_low_s=least_s, pause_high_s=most_s)
 
-    def _plan(self, request: MoveVm, off: frozenset[str]) -> MovePlan:
+    def _plan(self, request: MoveVm, off: frozenset[str]) -> tuple[MovePlan, Vm | None]:
+        """And the VM where it moves while it runs."""
         with self.planner.index.current() as fleet, self.store.read() as tx:
             vm = self._settled(tx, request)
             plan = self._planned(tx, fleet, vm, request, off)
-            forecast = _forecast(tx, request, _disk_file(tx, vm), vm.host, plan.vm.host)
+            live = _way_of(vm, request) == "live"
+            forecast = None if live else _forecast(tx, request, _disk_file(tx, vm), vm.host, plan.vm.host)
             return MovePlan(
                 source=vm.host,
                 target=plan.vm.host,
@@ -76,7 +90,8 @@ class VmMoves:
                 disk_bytes=vm.spec.host_disk_bytes,
                 copy_low_s=None if forecast is None else forecast.low_s,
                 copy_high_s=None if forecast is None else forecast.high_s,
-            )
+                live=live,
+            ), vm if live else None
 
     def move(self, request: MoveVm) -> Started:
         """:raises NotFound: ``vm.unknown``, ``host.unknown``
@@ -196,7 +211,8 @@ class VmMoves:
         plan.take(tx)
         tx.vms.update(replace(held_by(operation, vm), state="moving"))
         copy_bytes = _disk_file(tx, vm)
-        forecast = _forecast(tx, request, copy_bytes, vm.host, plan.vm.host)
+        live = _way_of(vm, request) == "live"
+        forecast = None if live else _forecast(tx, request, copy_bytes, vm.host, plan.vm.host)
         inputs: dict[str, object] = {
             "vm": vm.spec.name,
             **undo_inputs(vm),

@@ -27,7 +27,11 @@ class _Domain:
 
     def jobStats(self) -> dict[str, int]:  # noqa: N802 - libvirt's
         self.asked += 1
-        return {libvirt.VIR_DOMAIN_JOB_MEMORY_ITERATION: 2} if self.asked > PREPARES else {}
+        later = {libvirt.VIR_DOMAIN_JOB_MEMORY_ITERATION: 2} if self.asked > PREPARES else {}
+        return {libvirt.VIR_DOMAIN_JOB_DATA_PROCESSED: 7, **later}
+
+    def state(self) -> tuple[int, int]:
+        return (libvirt.VIR_DOMAIN_RUNNING if self.asked < PREPARES else libvirt.VIR_DOMAIN_PAUSED), 0
 
     def migrateSetMaxDowntime(self, limit_ms: int) -> None:  # noqa: N802 - libvirt's
         self.limits.append((self.asked, limit_ms))
@@ -36,8 +40,10 @@ class _Domain:
 
 
 def test_the_pause_that_is_allowed_grows_only_once_its_memory_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migration, "_POLL_S", 2.0**-10)
-    monkeypatch.setattr(migration, "_PATIENCE_S", 2.0**-8)
+    monkeypatch.setattr(migration, "_POLL_S", 2.0**-12)
+    monkeypatch.setattr(migration, "_PATIENCE", 4)
     domain = _Domain()
-    migration._Migration(domain, "qemu:///system", {}, migration.FLAGS).run(lambda _: True)
-    assert domain.limits == [(PREPARES + 4, 600), (PREPARES + 8, 1200), (PREPARES + 12, 2500)]
+    moved = migration._Migration(domain, "qemu:///system", {}, migration.FLAGS, 900).run(lambda _: True)
+    assert domain.limits == [(1, 900), (PREPARES + 4, 900), (PREPARES + 8, 1200), (PREPARES + 12, 2500)]
+    assert moved.sent_bytes == 7
+    assert 0 < moved.paused_s < 30
