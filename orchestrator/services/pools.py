@@ -138,7 +138,9 @@ def check_pool_has(tx: Transaction, pool: str | None, size_bytes: int) -> None:
     known = tx.pools.get(pool)
     if known.state != "ready":
         raise Conflict(
-            "pool.busy", f"pool {known.name} is {known.state}", hint="'vgpuctl pool show' tells when it is ready"
+            "pool.busy",
+            f"pool {known.name} is {known.state}",
+            hint=f"'vgpuctl pool show {known.name}' tells when it is ready",
         )
     free = known.capacity_bytes - known.claimed_bytes
     if size_bytes > free:

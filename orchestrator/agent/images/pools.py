@@ -140,7 +140,7 @@ class MountedPools:
         if holder != self._own_id():
             raise Conflict(
                 "pool.held_elsewhere", "the VM's disk in the pool is another host's to open",
-                hint="the VM moved, or was started elsewhere: 'vgpuctl show-vm' tells its host",
+                hint="the VM moved, or was started elsewhere: 'vgpuctl list-vms -A' tells its host",
                 details=f"{file}: {'nobody' if holder is None else f'machine {holder}'}",
             )  # fmt: skip
 
@@ -264,7 +264,7 @@ def _another(name: str, pool_id: str | None) -> Conflict:
     return Conflict(
         "pool.is_another",
         f"what is mounted for pool {name} on the host is another directory",
-        hint="mount the pool's own there; 'vgpuctl pool show' tells its id",
+        hint=f"mount the pool's own there; 'vgpuctl pool show {name}' tells its id",
         details=f"it holds {'no id' if pool_id is None else ascii(pool_id)[:60]}",
     )
 

@@ -18,7 +18,7 @@ EVERYTHING = Wanted(
     vm_id="vm",
     vm=VmShape(
         name="vm", tenant="t", profile="all", image="", vcpus=4, memory_mib=4096, disk_bytes=20 * GIB, network="",
-        nic="rdma", tpm=True, host="h", gpu="g",
+        nic="rdma", tpm=True, host="h", gpu="g", pool="shared",
     ),
     offering=Offering(
         name="all", kind="time_sliced", vgpu_type="GRID T4-4Q", cpu="pinned", numa="strict", hugepages="2M",
