@@ -88,3 +88,38 @@ def test_it_is_not_stopped_unless_that_is_asked_for_and_its_tenant_lets_it_be(pl
         assert plane.services.moving.plan(MoveVm(name="train", tenant="default", cold=True, force=not may))
     state = plane.services.vms.get("default", "train").state
     assert state == "running", "planned, and nothing else"
+
+
+def test_whatever_its_guest_does_once_it_has_moved_what_it_left_is_cleared(plane: ControlPlane) -> None:
+    """It has no way back any more: stuck for a guest that has ended, its place would be held for ever."""
+    operation, vm = str(move_running(plane)), plane.services.vms.get("default", "train").id
+
+    def ends(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("after", "StartDomain"):
+            domains = plane.machine(OTHER).domains
+            domains[vm] = (domains[vm][0], False)
+
+    plane.hosts.strike = ends
+    plane.engine.drain()
+    ended = plane.services.operations.get(operation)
+    assert (ended.state, ended.warnings) == ("done", ("the VM started and is shut off now",))
+    source = plane.machine(L40S_HOST)
+    assert [source.domains, source.volumes, source.seeds] == [{}, {}, {}]
+    plane.look(OTHER)
+    assert plane.services.vms.get("default", "train").state == "stopped"
+
+
+def test_a_vm_that_is_deleted_when_its_move_got_stuck_holds_no_place_any_more(plane: ControlPlane) -> None:
+    operation = str(move_running(plane))
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("vgpu.gpu_gone", "the GPU is gone") if (moment, name) == ("before", "UndefineDomain") else None
+    )
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "stuck"
+    plane.hosts.strike = lambda *_: None
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "undone"
+    with plane.store.read() as tx:
+        assert [tx.vms.list(host=host) for host in (L40S_HOST, OTHER)] == [(), ()]
+        assert tx.claims.list() == ()

@@ -199,7 +199,7 @@ MOVE_VM_COLD = Definition(
         device.DEVICE,
         domain.REDEFINE,
         domain.START,
-        domain.GUEST_SEEN,
+        moving.MOVED_GUEST_SEEN,
         *_SETTLE_MOVE,
     ),
     no_return=moving.CHANGE_HOSTS,
@@ -221,7 +221,7 @@ _EVACUATE: Final = (
 EVACUATE_VM = Definition(
     kind="evacuate_vm",
     leaves="running",
-    steps=(*_EVACUATE, device.DEVICE, domain.REDEFINE, domain.START, domain.GUEST_SEEN, evacuating.SETTLED),
+    steps=(*_EVACUATE, device.DEVICE, domain.REDEFINE, domain.START, moving.MOVED_GUEST_SEEN, evacuating.SETTLED),
     no_return=evacuating.TAKE_OVER,
     stuck=vm_record.mark_stuck,
     abandoned=moving.given_up,

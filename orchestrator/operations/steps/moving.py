@@ -16,7 +16,7 @@ from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume
 from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.diff.orphans import removal_of
-from orchestrator.core.errors import Unknown
+from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.maintenance.leaving import AwaitedTenant, wait_of
 from orchestrator.core.units import show_size
@@ -25,7 +25,7 @@ from orchestrator.core.vms.volume import pools_of, shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
-from orchestrator.operations.steps.domain import REDEFINE, SHUT_DOWN, START, undefine
+from orchestrator.operations.steps.domain import GUEST_SEEN, REDEFINE, SHUT_DOWN, START, undefine
 from orchestrator.operations.steps.move_forecast import beside
 from orchestrator.operations.steps.ports import warned, write_ports
 from orchestrator.operations.steps.vm_record import as_before, claim_of, ran_before, say_stopped
@@ -228,6 +228,17 @@ def _settle(context: Context) -> None:
     context.write_at_end(settled)
 
 
+def _see_guest(context: Context) -> str | None:
+    """It has moved, whatever has become of its guest since: what it is now, the next observation shows."""
+    try:
+        return GUEST_SEEN.do(context)
+    except Fatal as error:
+        if error.code != "vm.guest_died":
+            raise
+        context.warnings.append(error.message)
+        return error.message
+
+
 def place_text(context: Context) -> tuple[str, ...]:
     place = place_of(context)
     return (f"a place held on host {place.host}",) if place.id != context.subject else ()
@@ -251,6 +262,7 @@ def _left_text(context: Context) -> tuple[str, ...]:
     return (f"whatever host {context.text('source')} still has of VM {context.subject}",)
 
 
+MOVED_GUEST_SEEN = replace(GUEST_SEEN, name="moved_guest_seen.1", do=_see_guest)
 LEAVING = Step(name="vm_moving.1", title="claim a place", do=claim_of, undo=_not_moved, remains=place_text)
 STOP_TO_MOVE = Step(
     name="shut_down_to_move.1",

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from orchestrator.core.actions.host_actions import UndefineDomain
+from orchestrator.core.actions.pools import LeaveDisks
+from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.guest.guest import secret_of
@@ -14,7 +17,7 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.core.labels import kept_from
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmState, WantedState
-from orchestrator.core.vms.volume import Volume
+from orchestrator.core.vms.volume import Volume, shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.journal import Suspended
 from orchestrator.operations.step import Step
@@ -138,11 +141,30 @@ def _release(context: Context) -> None:
     if vm is not None:
         remove_ports(context, vm)
 
+    places = _cleared_places(context)
+
     def released(tx: Transaction) -> None:
+        for place in places:
+            tx.places.let_go(place)
         _forget(tx, context.subject)
         _close_stuck(tx, context)
 
     context.write_at_end(released)
+
+
+def _cleared_places(context: Context) -> list[str]:
+    """Places that its moves which got stuck hold on other hosts, where nothing of it is left now."""
+    with context.world.store.read() as tx:
+        stuck = tx.operations.stuck_about(context.subject)
+        names = [str(tx.operations.get(operation.id).inputs.get("place")) for operation in stuck]
+        held = [place for place in map(tx.vms.find_id, names) if place is not None]
+    for place in held:
+        with context.at(place.host) as other:
+            if files := shared_files(place):
+                other.perform(LeaveDisks(vm=context.subject, files=files))
+            for action in (*removal_of(other.observe(), context.subject), UndefineDomain(vm=context.subject)):
+                other.perform(action)
+    return [place.id for place in held]
 
 
 def _close_stuck(tx: Transaction, context: Context) -> None:
