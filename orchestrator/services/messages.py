@@ -182,7 +182,9 @@ class ResizePlan:
     why: str
     """Why there, for people."""
     vcpus: int
+    """Of the VM then."""
     memory_mib: int
+    """Of its guest then, MiB."""
     restarts: bool
     """It runs, and would be shut down and started."""
 

@@ -7,7 +7,10 @@ from cryptography.fernet import Fernet
 
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.ports.clock import Clock
+from orchestrator.services.groups_in_ovn import GroupsInOvn
 from orchestrator.services.network_driver import Engines, NetworkDriverService
+from orchestrator.services.network_paths import NetworkPathService
+from orchestrator.services.security_groups import SecurityGroupService
 from orchestrator.store.database import Store
 
 
@@ -18,3 +21,9 @@ def nat_alone(clock: Clock) -> Engines:
 def network_driver(store: Store, clock: Clock) -> NetworkDriverService:
     """Of such a site."""
     return NetworkDriverService(store=store, clock=clock, engines=nat_alone(clock))
+
+
+def security(store: Store, clock: Clock) -> tuple[SecurityGroupService, NetworkPathService]:
+    """Groups of such a site, and who reaches whom there."""
+    groups = SecurityGroupService(store=store, clock=clock, in_ovn=GroupsInOvn(store=store, northbound=None))
+    return groups, NetworkPathService(store=store, tracer=None)

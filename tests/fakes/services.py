@@ -57,7 +57,7 @@ from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves, Suspension
-from tests.fakes.network_engines import network_driver
+from tests.fakes.network_engines import network_driver, security
 from tests.fakes.readings import Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
@@ -356,9 +356,8 @@ class InMemory:
         self.gpus, self.guests = Gpus(self.world), FakeGuestService(self.world)
         self.profiles, self.images = Profiles(self.world), Images(self.world)
         self.networks = Networks(self.world)
-        self.operations = Operations(self.world)
+        self.operations, self.findings = Operations(self.world), Findings(self.world)
         self.capacity, self.moves, self.suspension = Capacity(self.world), Moves(self.world), Suspension(self.world)
-        self.findings = Findings(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
         self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants
@@ -366,6 +365,7 @@ class InMemory:
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
         self.readings, self.network_driver = Readings(self.world), network_driver(kept.store, kept.clock)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
+        self.security_groups, self.network_paths = security(store, clock)
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes, self.pools = of_disks(store, engine, planner)
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))

@@ -40,7 +40,6 @@ class PoolAnswer(AnswerBody):
     free_bytes: int
     """What is free in its file system, as a host observed it last."""
     claimed_bytes: int
-    """What disks and volumes there may come to take together."""
     hosts: tuple[str, ...]
     """Those that have it mounted, by name."""
     created_at: Moment

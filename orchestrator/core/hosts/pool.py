@@ -39,7 +39,9 @@ class Pool:
     """What it is called, and what its directory is called on hosts."""
     state: PoolState
     created_at: float
+    """When it was declared."""
     kind: PoolKind = "directory-shared"
+    """A directory that hosts mount from somewhere else."""
     capacity_bytes: int = 0
     """What is free and what is ours, as a host observed it last; 0: none has yet."""
     free_bytes: int = 0

@@ -110,7 +110,6 @@ def test_what_is_not_built_is_said_so_and_what_is_done_instead(word: str) -> Non
         ("drain-host", "did you mean host drain?"),
         ("drain-nodes", "did you mean host drain?"),
         ("drain", "did you mean host drain?"),
-        ("host evacuate", "'vgpuctl host drain HOST'"),
         ("migrate-vm", "did you mean vm move?"),
         ("move-vm", "did you mean vm move?"),
         ("vm migrate", "did you mean move?"),

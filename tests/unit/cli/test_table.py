@@ -48,7 +48,7 @@ def test_a_column_shows_what_its_function_says() -> None:
 def test_the_name_of_a_vm_is_never_shortened(name: str, tenant: str, limit: int) -> None:
     vm: dict[str, object] = {
         "name": name, "tenant": tenant, "state": "running", "deallocated": None, "unknown_since": None,
-        "profile": "NVIDIA L40S-12Q",
+        "profile": "NVIDIA L40S-12Q", "suspended_bytes": None,
         "host": "gpu-host-in-a-long-row-17", "devices": [{"gpu": "0000:41:00.0"}],
         "addresses": ["192.168.122.31"], "lease_end": "2026-12-01T10:00:00Z",
         "created_at": "2026-11-01T10:00:00Z", "vcpus": 2, "memory_mib": 4096, "image": "demo", "priority": "normal",

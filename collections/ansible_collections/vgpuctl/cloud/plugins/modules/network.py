@@ -118,9 +118,12 @@ def _added(site, place):
 
 
 def _planned(params):
-    place = {"subnet": NEXT_FREE, "bridge": None, "vlan": None, "dhcp_servers": []}
+    place = {"kind": "nat", "subnet": NEXT_FREE, "more_subnets": [], "mtu": None}
+    place.update(bridge=None, vlan=None, dhcp_servers=[])
     if params["bridge"]:
-        place.update(subnet=None, dns_servers=[], dns_domain=None)  # of a NAT network the server says both
+        place.update(
+            kind="bridge", subnet=None, dns_servers=[], dns_domain=None
+        )  # of a NAT network the server says both
     return {"name": params["name"], "tenant": params["tenant"], **place, **_wanted(params)}
 
 
