@@ -31,6 +31,7 @@ _INSTANCE: dict[str, Any] = {
 _DOMAIN: dict[str, Any] = {
     "uuid": "a", "name": "b", "state": "running", "owner": "a", "devices": ["d"], "addresses": ["192.0.2.7"],
     "vcpus": 2, "memory_mib": 4096, "disk_bytes": 1, "affinity": ["0-3"],
+    "free_ports": 4,
 }  # fmt: skip
 _NODE: dict[str, Any] = {
     "id": 0, "cores": [[0, 1]], "memory_mib": 4096, "hugepages": [{"size_kib": 2048, "total": 2, "free": 1}],
@@ -38,6 +39,10 @@ _NODE: dict[str, Any] = {
 _NIC: dict[str, Any] = {
     "address": "0000:3b:00.0", "vendor": "8086", "device": "10c9", "numa_node": 0, "bridges": ["0000:00:03.0"],
     "interface": "eth1", "functions": [{"address": "0000:3b:10.0", "owner": "a", "held": "its interface is up"}],
+}  # fmt: skip
+_POOL: dict[str, Any] = {
+    "name": "fast", "pool_id": "6a1f0c1e-4c0b-4d0e-9a55-0f7d3c1b2a90", "capacity_bytes": 2, "free_bytes": 1,
+    "problem": "does not answer",
 }  # fmt: skip
 _FABRIC: dict[str, Any] = {
     "version": "580.95.02", "partitions": [{"id": 0, "modules": [1, 2], "active": True, "owner": "a"}],
@@ -67,6 +72,7 @@ def good() -> dict[str, Any]:
         "domains": [_DOMAIN],
         "networks": ["default"], "problems": ["slow"], "confinement": "apparmor", "fabric": _FABRIC, "nodes": [_NODE],
         "bridges": [{"name": "br0", "kind": "linux", "vlans": ["br0.7"]}], "nics": [_NIC], "dcgm_version": "4.4.1",
+        "pools": [_POOL],
     }  # fmt: skip
 
 

@@ -193,6 +193,8 @@ _FUNCTIONS: Final = 1024
 _GPUS: Final = 128
 _PORTS: Final = 32
 """Between a root port and a card."""
+_BUSES: Final = 256
+"""Of a PCI segment; behind each port is one."""
 _PARTITIONS: Final = 64
 """FM_MAX_FABRIC_PARTITIONS"""
 _VGPUS: Final = 1024
@@ -249,7 +251,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
     DomainSnapshot: {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),
         "memory_mib": Bound(HOST_MIB), "disk_bytes": Bound(_FILE), "affinity": Bound(MAX_CPU + 1, 6 * (MAX_CPU + 1)),
-        "cut_off": Bound(_SMALL), "unsafe": Bound(_SMALL),
+        "cut_off": Bound(_SMALL), "unsafe": Bound(_SMALL), "free_ports": Bound(_BUSES),
     },
     MadeAs: {"disk_bytes": Bound(_FILE)},
     DomainDescription: {

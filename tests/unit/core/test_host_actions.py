@@ -58,5 +58,5 @@ def test_an_action_has_an_inverse_about_the_same_thing_or_says_why_it_has_none(n
     if taken_back is not None:
         fields = {field.name for field in dataclasses.fields(taken_back)}
         shared = {field.name for field in dataclasses.fields(made)} & fields
-        assert shared & {"vm", "volume"}
+        assert shared & {"vm", "volume", "pool_id"}
         assert all(getattr(made, name) == getattr(taken_back, name) for name in shared)

@@ -17,7 +17,8 @@ from orchestrator.core.hosts.snapshot_rules import BOUNDS, check_bounds, checked
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 
 Path = tuple[str | int, ...]
-_PCI = {"address", "bridges"}
+_TEXTS = {"address": "0000:41:00.0", "bridges": "0000:41:00.0", "pool_id": "6a1f0c1e-4c0b-4d0e-9a55-0f7d3c1b2a90"}
+"""By field, where not any text is believed."""
 _UNIONS = (typing.Union, types.UnionType)
 
 
@@ -33,7 +34,7 @@ def something(hint: Any, name: str = "") -> Any:
         return parts[0]
     if origin in _UNIONS:
         return something(next(one for one in parts if one is not type(None)), name)
-    return {int: 1, bool: False, str: "0000:41:00.0" if name in _PCI else "x"}[hint]
+    return {int: 1, bool: False, str: _TEXTS.get(name, "x")}[hint]
 
 
 FULL: HostSnapshot = something(HostSnapshot)
@@ -67,7 +68,10 @@ def at(value: Any, path: Path) -> Any:
 
 
 NUMBERS = list(leaves(FULL, int))
-_LARGE = {"at", "until", "storage_free_bytes", "storage_total_bytes", "size_bytes", "disk_bytes"}
+_LARGE = {
+    "at", "until", "storage_free_bytes", "storage_total_bytes", "size_bytes", "disk_bytes", "capacity_bytes",
+    "free_bytes",
+}  # fmt: skip
 """Seconds since the epoch, and bytes."""
 
 

@@ -170,6 +170,7 @@ ELSEWHERE = {
     "vm.partition_inactive": "tests/unit/core/test_diff.py",
     "vm.nic_foreign": "tests/unit/core/test_nic_findings.py",
     "vm.nic_gone": "tests/unit/core/test_nic_findings.py",
+    "vm.pool_away": "tests/operations/test_pools.py",
     "vm.definition_changed": "each start writes it again",
     "volume.missing": "tests/unit/core/test_diff.py",
 }
