@@ -46,7 +46,7 @@ def leave_vm(machine: SimulatedMachine, move: LiveMove) -> MovedVm:
     machine.consoles.pop(move.vm, None)
     machine.described.pop(move.vm, None)
     may_die(machine)
-    return MovedVm(sent_bytes=sent, paused_s=0.0)
+    return MovedVm(sent_bytes=sent)
 
 
 def suspend(machine: SimulatedMachine, action: SuspendDomain) -> ActionResult:

@@ -70,7 +70,7 @@ def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> MovedVm
     del source.written[memory_of(move.vm)]
     target.written[waits(move.vm)] = source.machine_id
     target.nvram |= source.nvram & {move.vm}
-    return MovedVm(sent_bytes=GIB, paused_s=0.1)
+    return MovedVm(sent_bytes=GIB, paused_ms=100)
 
 
 def _suspend(machine: FakeMachine, action: SuspendDomain) -> None:

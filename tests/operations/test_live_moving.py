@@ -286,7 +286,7 @@ def test_how_long_it_takes_and_stands_still_is_told_beside_what_was_forecast_and
     def takes(*of: Any) -> MovedVm:
         clock.sleep(4.0)
         pauses.append(of[4].max_pause_ms)
-        return replace(move_vm(*of), paused_s=0.5)
+        return replace(move_vm(*of), paused_ms=500)
 
     def messages(operation: str | None) -> dict[str, str]:
         return {step.name: step.message for step in run(plane, operation).steps}

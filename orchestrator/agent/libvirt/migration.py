@@ -191,7 +191,8 @@ class _Migration:
                 self._see_to_it(progress)
         if self._error is None:
             now = time.monotonic()
-            return MovedVm(sent_bytes=self._reached.done, paused_s=now - (self._stopped_at or now))
+            paused_ms = round((now - (self._stopped_at or now)) * 1000)
+            return MovedVm(sent_bytes=self._reached.done, paused_ms=paused_ms)
         if self._cancelled:
             raise Conflict("move.cancelled", "the move was ended; the VM runs on where it was") from self._error
         raise self._error

@@ -41,8 +41,8 @@ class MovedVm:
 
     sent_bytes: int
     """Memory, devices and disk, as QEMU counted last."""
-    paused_s: float
-    """For which its guest has stood still already."""
+    paused_ms: int = 0
+    """For which its guest has stood still already; 0: not told."""
 
 
 @dataclass(frozen=True, kw_only=True)

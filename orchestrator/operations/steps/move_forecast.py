@@ -51,7 +51,7 @@ def note_moved(
     context.inputs[_MEASURED] = {
         "size_bytes": context.inputs["copy_bytes"], "seconds": seconds, "low_s": low_s, "high_s": high_s,
         "sent_bytes": moved.sent_bytes, **asdict(load), "pause_low_s": pause_low_s, "pause_high_s": pause_high_s,
-        "stopped_at": context.world.clock.monotonic() - moved.paused_s,
+        "stopped_at": context.world.clock.monotonic() - moved.paused_ms / 1000,
     }  # fmt: skip
     return f"took {beside(seconds, low_s, high_s)}"
 

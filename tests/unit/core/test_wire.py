@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 
 import pytest
@@ -10,14 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.actions.live_move import MovedVm, MoveLoad
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import HostSnapshot, Unchanged
 from orchestrator.core.wire import (
     ACTIONS,
     action_from_dict,
     action_to_dict,
+    load_from_dict,
     look_from_dict,
     look_to_dict,
+    moved_from_dict,
     result_from_dict,
     result_to_dict,
     snapshot_digest,
@@ -67,6 +70,12 @@ def test_a_look_brings_the_whole_snapshot_unless_the_host_is_as_known(snapshot: 
 def test_tokens_and_results_come_back_as_they_were(token: FencingToken, result: ActionResult) -> None:
     assert token_from_dict(token_to_dict(token)) == token
     assert result_from_dict(result_to_dict(result)) == result
+
+
+@given(st.from_type(MovedVm), st.from_type(MoveLoad))
+def test_what_a_move_answers_comes_back_as_it_was(moved: MovedVm, load: MoveLoad) -> None:
+    assert moved_from_dict(json.loads(json.dumps(asdict(moved)))) == moved
+    assert load_from_dict(json.loads(json.dumps(asdict(load)))) == load
 
 
 @pytest.mark.parametrize(
