@@ -17,6 +17,11 @@ from typing import Any, Final
 from starlette.testclient import TestClient
 
 from orchestrator.api.openapi import EXAMPLES_FILE
+from orchestrator.api.routes.network_paths import NetworkPathAnswer
+from orchestrator.core.northbound.trace import Judgement
+from orchestrator.core.security_groups import ANYWHERE, SecurityRule
+from orchestrator.services.network_paths import NetworkPath
+from orchestrator.sim.pools import SimulatedPool
 from tests.contract.api.real_app import furnished_plane, real_app
 from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane
 from tests.fakes.drivers import with_bundle
@@ -83,8 +88,17 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "webhooks", {"name": "chat", "url": "https://example.org/hook", "nouns": ["vm"]}),
     ("GET", "webhooks", None), ("GET", "vms/trian", None),
     ("POST", "findings/look", None), ("POST", "findings/repair", None), ("POST", "vms/render/stop", {}),
-    ("POST", "vms/render/move/plan", {}),
+    ("POST", "vms/render/move/plan", {}), ("POST", "vms/render/resize/plan", {"profile": "t4-2q"}),
+    ("POST", "security-groups", {"name": "web"}), ("POST", "pools", {"name": "fast"}), ("GET", "pools/fast", None),
 )  # fmt: skip
+PATH: Final = NetworkPath(
+    network="blue", sender="10.0.0.10", receiver="10.0.0.11", arrives=True,
+    judgements=(
+        Judgement(direction="out", group="default", rule=ANYWHERE),
+        Judgement(direction="in", group="web", rule=SecurityRule(direction="in", protocol="tcp", first_port=443)),
+    ),
+)  # fmt: skip
+"""OVN says it, which the server of the examples has none of."""
 
 
 def examples() -> dict[str, Any]:
@@ -93,6 +107,7 @@ def examples() -> dict[str, Any]:
     with TemporaryDirectory() as directory:
         for name, body in _answers(Path(directory)):
             found.setdefault(name, _shortened(body))
+    found["NetworkPath"] = NetworkPathAnswer.of(PATH).model_dump(mode="json")
     return dict(sorted(found.items()))
 
 
@@ -100,6 +115,8 @@ def _answers(directory: Path) -> Iterator[tuple[str, Any]]:
     """Names of schemas with what was answered."""
     plane = furnished_plane(directory)
     plane.add_host(A100_HOST)
+    plane.machine(T4_HOST).pools["fast"] = SimulatedPool("fast")
+    plane.observer.observe(T4_HOST)
     with_bundle(plane, "580.95.02")
     with_bundle(plane, "580.105.06")
     _send_readings(plane)

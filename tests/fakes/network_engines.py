@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from cryptography.fernet import Fernet
 
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
-from orchestrator.ports.clock import Clock
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
 from orchestrator.services.groups_in_ovn import GroupsInOvn
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.network_paths import NetworkPathService
+from orchestrator.services.networks import NetworkService
 from orchestrator.services.security_groups import SecurityGroupService
+from orchestrator.services.vms.network_cards import NetworkCards
 from orchestrator.store.database import Store
 
 
@@ -23,7 +28,10 @@ def network_driver(store: Store, clock: Clock) -> NetworkDriverService:
     return NetworkDriverService(store=store, clock=clock, engines=nat_alone(clock))
 
 
-def security(store: Store, clock: Clock) -> tuple[SecurityGroupService, NetworkPathService]:
-    """Groups of such a site, and who reaches whom there."""
+def security(
+    store: Store, clock: Clock, ids: Ids, engine: Engine, networks: object
+) -> tuple[SecurityGroupService, NetworkPathService, NetworkCards]:
+    """Groups of such a site, who reaches whom there, and cards of VMs on its ``networks``."""
     groups = SecurityGroupService(store=store, clock=clock, in_ovn=GroupsInOvn(store=store, northbound=None))
-    return groups, NetworkPathService(store=store, tracer=None)
+    cards = NetworkCards(store=store, engine=engine, networks=cast(NetworkService, networks), clock=clock, ids=ids)
+    return groups, NetworkPathService(store=store, tracer=None), cards

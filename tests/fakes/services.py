@@ -350,8 +350,7 @@ class InMemory:
         self.world = World()
         self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24", shared=True)
         self.vms = vms = Vms(self.world)
-        self.guest_access = GuestAccess(vms)
-        self.adoption = Adoption(self.world)
+        self.guest_access, self.adoption = GuestAccess(vms), Adoption(self.world)
         self.hosts, self.host_checks = Hosts(self.world), HostChecks(self.world)
         self.gpus, self.guests = Gpus(self.world), FakeGuestService(self.world)
         self.profiles, self.images = Profiles(self.world), Images(self.world)
@@ -365,7 +364,9 @@ class InMemory:
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
         self.readings, self.network_driver = Readings(self.world), network_driver(kept.store, kept.clock)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
-        self.security_groups, self.network_paths = security(store, clock)
+        self.security_groups, self.network_paths, self.network_cards = security(
+            store, clock, ids, engine, self.networks
+        )
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes, self.pools = of_disks(store, engine, planner)
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
