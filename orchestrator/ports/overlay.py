@@ -20,7 +20,7 @@ class Overlay(Protocol):
 
 
 class NorthboundSession(Protocol):
-    """Each call raises Retryable: ``ovn.unreachable``, ``ovn.refused``."""
+    """Each call raises Retryable: ``ovn.unreachable``, ``ovn.refused``; ``ovn.outdated``: what it builds on has changed."""
 
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         """Those of these that are there, with all their columns."""

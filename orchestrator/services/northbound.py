@@ -4,12 +4,12 @@ that nothing is made anew that carries traffic. Rows without our id, and other s
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Final
 
+from orchestrator.core.errors import Retryable
 from orchestrator.core.northbound.groups import (
     PORT_GROUP,
     in_use,
@@ -48,16 +48,17 @@ class NorthboundKeeper:
     def round(self) -> None:
         """At most so often. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
         if self.leads() and self.clock.monotonic() - self._ended[0] >= EVERY_S:
-            self.repair()
-            self._ended[0] = self.clock.monotonic()
+            try:
+                self.repair()
+            finally:
+                self._ended[0] = self.clock.monotonic()
 
     def repair(self) -> tuple[RowChange, ...]:
-        """What differed. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+        """What differed and was written; what somebody has changed meanwhile is left for the next time.
+
+        :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
         with self.northbound.open() as session:
-            changes = compare(self.store, session)
-            left = iter(changes)
-            while some := tuple(islice(left, _AT_ONCE)):
-                session.change(operations_of(some))
+            changes = tuple(_written(session, compare(self.store, session)))
         if changes:
             with self.store.begin() as tx:
                 tx.audit.append(
@@ -78,6 +79,24 @@ def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
         *left_over(every, existing, store.site),
         *memberships(every, ports_by_group(every), existing, join=False),
     )
+
+
+def _written(session: NorthboundSession, changes: tuple[RowChange, ...]) -> Iterator[RowChange]:
+    """Those that were. One that is out of date takes no other with it: its transaction is halved until it is alone.
+
+    :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+    left = deque(changes[start : start + _AT_ONCE] for start in range(0, len(changes), _AT_ONCE))
+    while left:
+        some = left.popleft()
+        try:
+            session.change(operations_of(some))
+        except Retryable as error:
+            if error.code != "ovn.outdated":
+                raise
+            middle = len(some) // 2
+            left.extendleft((some[middle:], some[:middle]) if middle else ())
+        else:
+            yield from some
 
 
 def shown(changes: tuple[RowChange, ...]) -> str:

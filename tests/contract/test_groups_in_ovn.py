@@ -22,7 +22,7 @@ from orchestrator.core.northbound.rows import Existing, Operation, OvnRow, row_u
 from orchestrator.core.overlay import NewOvnNetwork, port_id
 from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.overlay import NorthboundSession
+from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.services.network_paths import NetworkPath, NetworkPathService
 from orchestrator.services.northbound import NorthboundKeeper, compare
 from orchestrator.services.security_groups import NamedUse
@@ -63,6 +63,36 @@ class MaybeAway:
         where = "unix:/nowhere" if self.away else self.ovn.socket("northbound")
         with OvnNorthbound(endpoints=(where,), trust=lambda: None).open() as session:
             yield Leaving(session) if self.leaves else session
+
+
+@dataclass
+class Meanwhile:
+    """A northbound in which something else happens once: after all was read, or before the first change."""
+
+    northbound: Northbound
+    when: str
+    happens: list[Callable[[], object]]
+
+    @contextmanager
+    def open(self) -> Iterator[NorthboundSession]:
+        with self.northbound.open() as self._session:
+            yield self
+
+    def read(self, rows: Iterable[OvnRow]) -> Existing:
+        return self._session.read(rows)
+
+    def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:
+        existing = self._session.read_all(site, tables)
+        self._now("read")
+        return existing
+
+    def change(self, operations: Sequence[Operation]) -> None:
+        self._now("change")
+        self._session.change(operations)
+
+    def _now(self, what: str) -> None:
+        while what == self.when and self.happens:
+            self.happens.pop()()
 
 
 @pytest.fixture(scope="module")
@@ -215,11 +245,38 @@ def test_while_ovn_does_not_answer_nothing_is_changed(plane: ControlPlane, north
     assert _differ(plane) == []
 
 
-def _repair(plane: ControlPlane) -> None:
+def _repair(plane: ControlPlane, when: str = "", *happens: Callable[[], object]) -> None:
     assert plane.world.northbound is not None
-    NorthboundKeeper(
-        store=plane.store, northbound=plane.world.northbound, clock=plane.world.clock, leads=lambda: True
-    ).repair()
+    northbound = Meanwhile(plane.world.northbound, when, list(happens))
+    NorthboundKeeper(store=plane.store, northbound=northbound, clock=plane.world.clock, leads=lambda: True).repair()
+
+
+def test_a_group_that_comes_into_use_while_all_is_compared_is_in_force(plane: ControlPlane, ovn: RealOvn) -> None:
+    groups, web = plane.services.security_groups, {port_id(_vm(plane, "web").id, 0)}
+    groups.create("default", "shut", [])
+    groups.change_uses("default", "shut", [WEB])
+    groups.change_uses("default", "shut", [], [WEB])
+    _repair(plane, "change", lambda: groups.change_uses("default", "shut", [WEB]))
+    assert _members(ovn, plane, "shut") == web
+    assert _said(_paths(plane, ovn)("db", "web")) == (False, ["out default: out any", "in shut: refused"])
+    groups.change_uses("default", "shut", [], [WEB])
+    _repair(plane)
+    assert "shut" not in ovn.nbctl("--bare", "--columns=name", "list", "port_group")
+
+
+def test_a_vm_that_comes_while_all_is_compared_keeps_nothing_else_from_being_put_right(
+    plane: ControlPlane, ovn: RealOvn
+) -> None:
+    ovn.nbctl("--all", "destroy", "dns")
+
+    def comes() -> None:
+        plane.services.vms.create(replace(create_vm("new", profile="GRID T4-2Q"), network="blue"))
+        plane.engine.drain()
+
+    _repair(plane, "read", comes)
+    assert _vm(plane, "new").state == "running"
+    assert len(ovn.nbctl("--bare", "--columns=_uuid", "list", "dns").split()) == 3
+    assert _differ(plane) == []
 
 
 DRIFT: Mapping[str, tuple[str, ...]] = {

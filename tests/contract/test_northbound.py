@@ -181,4 +181,7 @@ def test_a_northbound_that_is_away_is_said_and_one_that_refuses_says_why(ovn: Re
     _compare(ovn, rows)
     with _northbound(ovn).open() as session, pytest.raises(Retryable) as refused:
         session.change(tuple(chain.from_iterable(change.operations for change in difference(rows, {}, SITE))))
+    assert refused.value.code == "ovn.outdated"
+    with _northbound(ovn).open() as session, pytest.raises(Retryable) as refused:
+        session.change([{"op": "insert", "table": "Never", "row": {}}])
     assert refused.value.code == "ovn.refused"

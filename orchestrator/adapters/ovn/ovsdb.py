@@ -24,6 +24,8 @@ _PIECE: Final = 1 << 20
 _QUIET_S: Final = 0.05
 """Whoever has sent nothing for as long may have said all."""
 _TCP: Final = re.compile(r"(ssl|tcp):\[?(.+?)\]?:([0-9]+)")
+_OUTDATED: Final = frozenset({"timed out", "duplicate uuid"})
+"""Errors of a wait that waits for nothing, and of a row that has come meanwhile."""
 Row = Mapping[str, Any]
 
 
@@ -61,11 +63,15 @@ class OvsdbClient:
         return [[plain_row(row) for row in answer["rows"]] for answer in self.transact(database, *operations)]
 
     def transact(self, database: str, *operations: Mapping[str, Any]) -> list[Any]:
-        """All of them or none, and what each gave. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+        """All of them or none, and what each gave.
+
+        :raises Retryable: ``ovn.unreachable``, ``ovn.refused``, ``ovn.outdated``"""
         answers = self._call("transact", [database, *operations])
         if not isinstance(answers, list):
             raise unreachable("it answered with something else")
         refused = [answer for answer in answers if not isinstance(answer, dict) or "error" in answer]
+        if any(isinstance(answer, dict) and answer.get("error") in _OUTDATED for answer in refused):
+            raise Retryable("ovn.outdated", "OVN's database was changed meanwhile", details=json.dumps(refused)[:2000])
         if refused:
             raise _refused(refused)
         return answers

@@ -81,14 +81,16 @@ def operations_of(changes: Iterable[RowChange]) -> tuple[Operation, ...]:
 
 
 def left_over(wanted: Iterable[OvnRow], existing: Existing, site: str) -> tuple[RowChange, ...]:
-    """Of the site's rows, all of which exist there, those that are wanted no more."""
+    """Of the site's rows, all of which exist there, those that are wanted no more. What has other ports by then than
+    were read stays: without its group a card would be open to all."""
     kept = {(row.table, str(row.uuid)) for row in wanted}
     gone = {key: columns for key, columns in existing.items() if key not in kept and _is_ours(columns, site)}
     changes = []
     for (table, uuid), columns in gone.items():
         words = f"{_title(table, columns['external_ids'][OUR_ID])}: wanted no more"
         if table in ROOTS:
-            changes.append(RowChange(words=words, operations=(_delete(table, uuid),)))
+            held = (_still(table, uuid, "ports", columns["ports"]),) if "ports" in columns else ()
+            changes.append(RowChange(words=words, operations=(*held, _delete(table, uuid))))
             continue
         holders = [(key, name) for key, row in existing.items() if key not in gone for name in _sets_with(row, uuid)]
         taken_out = tuple(_mutate(*key, name, "delete", uuid) for key, name in holders)
@@ -175,6 +177,13 @@ def _written(value: Value) -> Any:
 
 def _where(uuid: str) -> list[Any]:
     return [["_uuid", "==", ["uuid", uuid]]]
+
+
+def _still(table: str, uuid: str, column: str, value: Any) -> Operation:
+    """Refuses the transaction where that set of references is another by then (RFC 7047, 5.2.6)."""
+    row = {column: ["set", [["uuid", each] for each in sorted(_plain(value))]]}
+    return {"op": "wait", "table": table, "where": _where(uuid), "columns": [column], "until": "==", "rows": [row],
+            "timeout": 0}  # fmt: skip
 
 
 def _delete(table: str, uuid: str) -> Operation:
