@@ -115,7 +115,7 @@ def check_rule(rule: SecurityRule) -> SecurityRule:
         raise _invalid("a last port alone", "give the first one too")
     if first is not None and last is not None:
         if rule.protocol not in {"tcp", "udp"}:
-            raise _invalid(f"ports of {rule.protocol}", "TCP and UDP have ports: give --protocol tcp or udp")
+            raise _invalid(f"ports of {rule.protocol}", "write tcp or udp instead, or leave the ports out")
         if not 1 <= first <= last <= MAX_PORT:
             raise _invalid(f"ports {first}-{last}"[:60], f"1 to {MAX_PORT}, the lower one first: 8000-8080")
     remote = None if rule.remote is None else _range(rule.remote)
@@ -194,10 +194,14 @@ def show_rules(add: Sequence[SecurityRule], remove: Sequence[SecurityRule]) -> s
 
 
 def _range(text: str) -> str:
+    address, _, _ = text.partition("%")  # the scope of IPv6: any text may follow, and it would go into OVN's match
     try:
-        return str(ipaddress.ip_network(text))
+        network = ipaddress.ip_network(address)
     except ValueError:
-        raise _invalid(f"range {ascii(text)[:60]}", "write it as 10.0.0.0/8, 192.0.2.7/32 or 2001:db8::/32") from None
+        network = None
+    if network is None or address != text:
+        raise _invalid(f"range {ascii(text)[:60]}", "write it as 10.0.0.0/8, 192.0.2.7/32 or 2001:db8::/32")
+    return str(network)
 
 
 def _invalid(what: str, hint: str) -> InvalidInput:

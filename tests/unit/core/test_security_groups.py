@@ -49,6 +49,11 @@ def test_a_rule_reads_as_a_sentence_and_has_one_form() -> None:
         SecurityRule(direction="in", protocol="tcp", last_port=8),
         SecurityRule(direction="in", remote="10.0.0.1/8"),
         SecurityRule(direction="in", remote="0.0.0.0/0; drop"),
+        SecurityRule(direction="in", remote="fe80::1%eth0"),
+        SecurityRule(direction="in", remote="fe80::1%x || ip4"),
+        SecurityRule(direction="in", remote="fe80::1%a\nb\x1b[31m"),
+        SecurityRule(direction="in", remote="fe80::%/64"),
+        SecurityRule(direction="in", remote="10.0.0.0/8\n"),
         SecurityRule(direction="in", remote="10.0.0.0/8", group="web"),
         SecurityRule(direction="in", group="WEB"),
         SecurityRule(**UPWARDS),
@@ -59,6 +64,12 @@ def test_a_rule_that_says_nothing_sensible_is_refused(rule: SecurityRule) -> Non
         check_rule(rule)
     assert refused.value.code in {"group.rule_invalid", "group.name_invalid"}
     assert refused.value.hint
+
+
+def test_ports_of_what_has_none_are_refused_with_words_that_work() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_rule(SecurityRule(direction="in", protocol="icmp", first_port=8))
+    assert refused.value.hint == "write tcp or udp instead, or leave the ports out"
 
 
 def test_ports_are_typed_as_one_or_a_range() -> None:
