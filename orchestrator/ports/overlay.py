@@ -20,7 +20,7 @@ class Overlay(Protocol):
 
 
 class NorthboundSession(Protocol):
-    """Each call raises Retryable: ``ovn.unreachable``, ``ovn.refused``; ``ovn.outdated``: what it builds on has changed."""
+    """Each call raises Retryable: ``ovn.unreachable``, ``ovn.refused``, ``ovn.outdated``: it was changed meanwhile."""
 
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         """Those of these that are there, with all their columns."""
@@ -44,7 +44,7 @@ class Tracer(Protocol):
         """What OVN would do with a packet of a connection that nothing has seen yet, as ovn-trace(8) tells it.
         ``switch``: UUID of its row in the northbound; ``packet``: as ovn-trace takes one.
 
-        :raises Conflict: ``ovn.no_trace``; :raises Retryable: ``ovn.unreachable``"""
+        :raises Conflict: ``ovn.no_trace``; :raises Retryable: ``ovn.unreachable``, ``ovn.busy``"""
 
 
 @dataclass(frozen=True, kw_only=True)

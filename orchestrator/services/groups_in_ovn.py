@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import BoundedSemaphore, Condition
+from typing import Final
 
 from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.northbound.groups import PORT_GROUP, group_key, in_use, memberships, rows_of_groups
@@ -17,6 +18,12 @@ from orchestrator.core.northbound.rows import OvnRow, difference, operations_of,
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.store.database import Store
+
+_AT_ONCE: Final = 10
+"""Changes of all tenants, each of which has a thread of the server's few dozen."""
+_WAIT_S: Final = 2.0
+"""For another change of the same tenant."""
+_LATER: Final = "try again in some seconds"
 
 
 @dataclass(frozen=True)
@@ -33,24 +40,46 @@ class GroupsInOvn:
 
     store: Store
     northbound: Northbound | None
-    _one_after_the_other: Lock = field(default_factory=Lock)
-    """Else the older of two states might be written last."""
+    _places: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(_AT_ONCE))
+    _changing: set[str] = field(default_factory=set)
+    """Tenants: of one only one change at a time, else the older of two states might be written last."""
+    _ended: Condition = field(default_factory=Condition)
 
     @contextmanager
     def changing(self, tenant: str) -> Iterator[None]:
         """What the block commits of the tenant's groups is in OVN when this ends.
 
-        :raises Retryable: ``ovn.unreachable``: the block has not run
+        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``: the block has not run
         :raises Unknown: ``group.not_in_effect``: it was committed, and OVN did not take it yet"""
         if self.northbound is None:
             yield
             return
-        with self._one_after_the_other:
+        with self._in_turn(tenant):
             before = self._read(tenant)
             with self.northbound.open() if before.ports else nullcontext() as session:
                 yield
                 if session is not None:
                     self._take(session, before, tenant)
+
+    @contextmanager
+    def _in_turn(self, tenant: str) -> Iterator[None]:
+        """However long OVN is silent, most threads of the server stay free. :raises Retryable: ``ovn.busy``"""
+        if not self._places.acquire(blocking=False):
+            raise Retryable("ovn.busy", f"{_AT_ONCE} changes are being written to OVN", hint=_LATER)
+        try:
+            with self._ended:
+                if not self._ended.wait_for(lambda: tenant not in self._changing, _WAIT_S):
+                    message = f"another change of tenant {tenant}'s groups is being written to OVN"
+                    raise Retryable("ovn.busy", message, hint=_LATER)
+                self._changing.add(tenant)
+            try:
+                yield
+            finally:
+                with self._ended:
+                    self._changing.discard(tenant)
+                    self._ended.notify_all()
+        finally:
+            self._places.release()
 
     def _take(self, session: NorthboundSession, before: _Rows, tenant: str) -> None:
         """:raises Unknown: ``group.not_in_effect``"""
@@ -59,7 +88,7 @@ class GroupsInOvn:
         except Retryable as error:
             raise Unknown(
                 "group.not_in_effect", f"the change is stored, and OVN has not taken it: {error.message}",
-                hint="it is written again within a minute; 'vgpuctl network driver check' tells more",
+                hint="it is written when OVN is back; an operator sees more with 'vgpuctl network driver check'",
             ) from error  # fmt: skip
 
     def _read(self, tenant: str) -> _Rows:

@@ -47,7 +47,8 @@ class NetworkPathService:
         """``sender``, ``receiver``: names of VMs of the tenant; ``port``: of the receiver, of TCP and UDP.
 
         :raises InvalidInput: ``network.port_missing``; :raises NotFound: ``vm.unknown``, ``tenant.unknown``
-        :raises Conflict: ``network.not_together``, ``ovn.no_trace``; :raises Retryable: ``ovn.unreachable``"""
+        :raises Conflict: ``network.not_together``, ``ovn.no_trace``
+        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``"""
         if (protocol == "icmp") != (port is None) or not 1 <= (port or 1) <= MAX_PORT:
             hint = f"give a port of 1 to {MAX_PORT}, or --protocol icmp without one"
             raise InvalidInput("network.port_missing", "TCP and UDP have a port, and ICMP has none", hint=hint)

@@ -33,6 +33,9 @@ from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
+_Change = Callable[[Transaction, SecurityGroup, Iterable[str]], SecurityGroup]
+"""Of a group, among all that its tenant has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NamedUse:
@@ -113,7 +116,9 @@ class SecurityGroupService:
         def described(_tx: Transaction, group: SecurityGroup, _known: Iterable[str]) -> SecurityGroup:
             return replace(group, about=group.about.changed(description, labels))
 
-        return self._changed(tenant, name, described, f"set_security_group {show_changes(description, labels)}")
+        action = f"set_security_group {show_changes(description, labels)}"
+        with self.store.begin() as tx:  # OVN has no part in it
+            return self._stored(tx, tenant, name, described, action)
 
     def change_rules(
         self, tenant: str, name: str, add: Sequence[SecurityRule] = (), remove: Sequence[SecurityRule] = ()
@@ -123,7 +128,7 @@ class SecurityGroupService:
         :raises InvalidInput: ``group.rule_invalid``
         :raises NotFound: ``group.unknown``, ``group.rule_unknown``, ``tenant.unknown``
         :raises Conflict: ``group.too_many_rules``
-        :raises Retryable: ``ovn.unreachable``; :raises Unknown: ``group.not_in_effect``"""
+        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``group.not_in_effect``"""
 
         def with_rules(_tx: Transaction, group: SecurityGroup, known: Iterable[str]) -> SecurityGroup:
             rules = changed_rules(group, add, remove)
@@ -140,7 +145,7 @@ class SecurityGroupService:
         :raises NotFound: ``group.unknown``, ``vm.unknown``, ``network.unknown``, ``tenant.unknown``
         :raises InvalidInput: ``group.on_nothing``
         :raises Conflict: ``group.network_kind``, ``group.too_many_uses``, ``group.not_of_vm``
-        :raises Retryable: ``ovn.unreachable``; :raises Unknown: ``group.not_in_effect``"""
+        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``group.not_in_effect``"""
 
         def with_uses(tx: Transaction, group: SecurityGroup, _known: Iterable[str]) -> SecurityGroup:
             added = [_use(tx, tenant, name, use) for use in add]
@@ -177,19 +182,19 @@ class SecurityGroupService:
             tx.security_groups.remove(tenant, name)
             self._note(tx, "delete_security_group", group)
 
-    def _changed(
-        self, tenant: str, name: str, change: Callable[[Transaction, SecurityGroup, Iterable[str]], SecurityGroup],
-        action: str,
-    ) -> GroupInfo:  # fmt: skip
+    def _changed(self, tenant: str, name: str, change: _Change, action: str) -> GroupInfo:
         with self.in_ovn.changing(tenant), self.store.begin() as tx:
-            groups = _groups(tx, tenant)
-            before = _known(groups, name)
-            group = change(tx, before, groups)
-            if (group, group.about) != (before, before.about):
-                stored = any(known.name == name for known in tx.security_groups.list(tenant))
-                (tx.security_groups.update if stored else tx.security_groups.add)(group)
-                self._note(tx, action, group)
-            return _info(tx, group)
+            return self._stored(tx, tenant, name, change, action)
+
+    def _stored(self, tx: Transaction, tenant: str, name: str, change: _Change, action: str) -> GroupInfo:
+        groups = _groups(tx, tenant)
+        before = _known(groups, name)
+        group = change(tx, before, groups)
+        if (group, group.about) != (before, before.about):
+            stored = any(known.name == name for known in tx.security_groups.list(tenant))
+            (tx.security_groups.update if stored else tx.security_groups.add)(group)
+            self._note(tx, action, group)
+        return _info(tx, group)
 
     def _note(self, tx: Transaction, action: str, group: SecurityGroup) -> None:
         tx.audit.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -235,6 +235,8 @@ def test_while_ovn_does_not_answer_nothing_is_changed(plane: ControlPlane, north
         groups.change_rules("default", "db", [], [POSTGRES])
     assert refused.value.code == "ovn.unreachable"
     assert groups.get("default", "db").group.rules == (POSTGRES,)
+    assert "an operator" in (refused.value.hint or "")
+    assert groups.describe("default", "db", "ours", {}).group.about.description == "ours"
     northbound.away, northbound.leaves = False, True
     with pytest.raises(Unknown) as stored:
         groups.change_rules("default", "db", [], [POSTGRES])
@@ -243,6 +245,41 @@ def test_while_ovn_does_not_answer_nothing_is_changed(plane: ControlPlane, north
     assert groups.get("default", "db").group.rules == ()
     _repair(plane)
     assert _differ(plane) == []
+
+
+def test_changes_that_last_leave_room_for_others(plane: ControlPlane) -> None:
+    of_groups = plane.services.security_groups.in_ovn
+    with ExitStack() as held:
+        for number in range(10):
+            held.enter_context(of_groups.changing("default" if number == 0 else f"red-{number}"))
+            if number == 0:
+                _busy("tenant default's", of_groups.changing("default"))
+        _busy("10 changes", of_groups.changing("blue"))
+    plane.services.security_groups.create("default", "later")
+    plane.services.security_groups.change_uses("default", "later", [WEB])
+
+
+def _busy(words: str, change: AbstractContextManager[object]) -> None:
+    with pytest.raises(Retryable) as refused, change:
+        pass
+    assert (refused.value.code, words in refused.value.message) == ("ovn.busy", True)
+
+
+def test_only_so_many_packets_are_traced_at_once_and_servers_are_not_named(ovn: RealOvn) -> None:
+    def keys() -> Sequence[str]:
+        """While it is asked for them a packet is being traced: until that is refused, another one."""
+        tracer.trace("never", "ip4")
+        return ()
+
+    tracer = OvnTracer(southbound=(ovn.socket("southbound"),), keys=keys)
+    for _ in range(2):  # each has given back its place
+        with pytest.raises(Retryable) as refused:
+            tracer.trace("never", "ip4")
+        assert refused.value.code == "ovn.busy"
+    with pytest.raises(Retryable) as failed:
+        OvnTracer(southbound=("never:there",), keys=tuple).trace("never", "ip4")
+    assert (failed.value.code, "never" in failed.value.message) == ("ovn.unreachable", False)
+    assert "never:there" in (failed.value.details or "")
 
 
 def _repair(plane: ControlPlane, when: str = "", *happens: Callable[[], object]) -> None:

@@ -138,8 +138,9 @@ class OvsdbClient:
             pieces.append(piece)
 
 
-def unreachable(why: str) -> Retryable:
-    return Retryable("ovn.unreachable", f"OVN's database does not answer: {why}", hint="vgpuctl network driver check")
+def unreachable(why: str, details: str | None = None) -> Retryable:
+    hint = "an operator sees more with 'vgpuctl network driver check'"
+    return Retryable("ovn.unreachable", f"OVN's database does not answer: {why}", hint=hint, details=details)
 
 
 def _refused(why: object) -> Retryable:
