@@ -28,12 +28,15 @@ from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.security_groups import Direction, Protocol, SecurityRule, check_rule, parse_ports
 
 app = new_group("Who may reach VMs, and whom they may reach: rules of a tenant.")
 rule_app = new_group("Rules of a security group: what may pass.")
 app.add_typer(rule_app, name="rule")
+
+_SHOWN: Final = 5
+"""Of what a group is on, in a hint."""
 
 
 def _text(rule: Json) -> str:
@@ -158,8 +161,18 @@ def apply_group(
 def withdraw_group(
     ctx: typer.Context, name: Name, vm: OfVm = None, network: OnNetwork = None, tenant: Tenant = "default"
 ) -> None:
-    """Take a security group from where apply has put it."""
-    _change_uses(ctx, name, tenant, {"remove": [_use(vm, network)]})
+    """Take a security group from where apply has put it, named by the same words."""
+    use = _use(vm, network)
+    check_on(session_of(ctx).client.security_group(name, tenant), use)
+    _change_uses(ctx, name, tenant, {"remove": [use]})
+
+
+def check_on(group: Json, use: Json) -> None:
+    """Who closes an access must not believe that this did it. :raises NotFound: ``group.not_there``"""
+    if use not in group["uses"]:
+        name, on = shown(group["name"]), "; ".join(map(_place, group["uses"][:_SHOWN])) or "nothing"
+        hint = f"it is on {on}; 'vgpuctl security-group show {name}' has all of it"
+        raise NotFound("group.not_there", f"group {name} is not on {_place(use)}", hint=hint)
 
 
 def _use(vm: str | None, network: str | None) -> dict[str, str | None]:

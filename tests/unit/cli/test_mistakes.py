@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.commands.security_group import check_on
+from orchestrator.core.errors import NotFound
 from tests.fakes.typed import Cli
 
 
@@ -140,3 +142,13 @@ def test_tenant_show_without_a_name_shows_ones_own(cli: Cli, web: str, monkeypat
     assert json.loads(cli("tenant", "show", "-o", "json").out)["name"] == "default"
     monkeypatch.setenv("VGPUCTL_TENANT", web)
     assert json.loads(cli("tenant", "show", "-o", "json").out)["name"] == web
+
+
+def test_a_group_that_is_not_where_it_is_withdrawn_from_is_said() -> None:
+    group = {"name": "web", "uses": [{"vm": "a", "network": None}]}
+    check_on(group, {"vm": "a", "network": None})
+    for use, words in (({"vm": "b", "network": None}, "VM b"), ({"vm": "a", "network": "n"}, "VM a on network n")):
+        with pytest.raises(NotFound) as refused:
+            check_on(group, use)
+        assert refused.value.message == f"group web is not on {words}"
+        assert "it is on VM a;" in (refused.value.hint or "")
