@@ -173,6 +173,10 @@ def _said(offering: Offering) -> dict[str, str]:
 def _network_changes(wanted: Iterable[WantedNetwork], existing: Mapping[str, WantedNetwork]) -> Iterator[Change]:
     for network in wanted:
         current = existing.get(network.key)
+        if current is not None and current.over_hosts:
+            kind = FieldChange(field="kind", there="ovn", wanted="nat" if network.uplink is None else "bridge")
+            yield Change(kind="network", name=network.key, action="refuse", fields=(kind,))
+            continue
         before = {} if current is None else place_of(current)
         after = place_of(network)
         if current is not None and current.uplink is None and network.uplink is None and network.subnet is None:

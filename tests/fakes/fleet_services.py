@@ -22,6 +22,7 @@ from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.core.labels import Selector, changed_labels, selects
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, vm_size
+from orchestrator.core.overlay import NewOvnNetwork
 from orchestrator.core.placement.rules import named
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import GpuView, HostView, Request
@@ -257,6 +258,11 @@ class Networks:
         check_uplink(uplink, dhcp_servers)
         key = name if tenant is None else own_name(tenant, name)
         self._world.networks[key] = Network(name=key, shared=tenant is None, uplink=uplink, dhcp_servers=dhcp_servers)
+        return self._world.networks[key]
+
+    def add_overlay(self, name: str, overlay: NewOvnNetwork, tenant: str) -> Network:
+        key = own_name(tenant, name)
+        self._world.networks[key] = Network(name=key, overlay=overlay.checked(key))
         return self._world.networks[key]
 
     def get(self, name: str, *, everybody: bool) -> Network:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from orchestrator.cli.manifest.observed import about_of, observe, offering_of
+from orchestrator.cli.output import printable
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied, NotFound
@@ -26,13 +28,16 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     """``tenant``: only what is its own; None: everything that the caller may see.
 
     Images are named by VMs and left out, as nobody keeps where they came from. So are user data, which is never shown,
-    and what was adopted.
+    what was adopted, and networks of kind ovn, which no file makes: they are named on stderr.
 
     :raises NotFound: ``tenant.unknown``"""
     if tenant is not None:
         client.tenant(tenant)
     existing = observe(client, Manifest(label=None))
     vms = [vm for vm in existing.vms.values() if tenant in {None, vm.vm.tenant} and vm.vm.image]
+    for key, network in existing.networks.items():
+        if network.over_hosts and tenant in {None, network.tenant}:
+            print(f"network {printable(key)} is of kind ovn and left out: make it before apply", file=sys.stderr)
     tenants = sorted(client.tenants(), key=lambda one: str(one["name"]))
     entries = [entry for row in tenants if tenant in {None, row["name"]} for entry in _tenant(client, row)]
     manifest = {
@@ -42,7 +47,7 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         "networks": [
             _network(network) | _said(existing.abouts["network", key])
             for key, network in existing.networks.items()
-            if tenant in {None, network.tenant}
+            if tenant in {None, network.tenant} and not network.over_hosts
         ],
         "volumes": [
             _volume(key, size_bytes) | _said(existing.abouts["volume", key])

@@ -55,6 +55,7 @@ def _network(network: Json) -> WantedNetwork:
         tenant=network["tenant"],
         uplink=None if bridge is None else Uplink(bridge=bridge, vlan=vlan),
         dhcp_servers=tuple(network["dhcp_servers"]),
+        over_hosts=network["kind"] == "ovn",
     )
 
 

@@ -277,6 +277,8 @@ class WantedNetwork:
     """The bridge of hosts that it is; None: a NAT network of ours."""
     dhcp_servers: tuple[str, ...] = ()
     """Of one with an uplink: whose answers count there; empty: any."""
+    over_hosts: bool = False
+    """Whether it is of kind ovn, which exists and no file makes."""
 
     @property
     def key(self) -> str:
