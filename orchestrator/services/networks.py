@@ -168,15 +168,14 @@ class NetworkService:
         hint = "'vgpuctl host show HOST' names the bridges of a host; they are made there, not by vgpuctl"
         raise Conflict(code, f"no host can take VMs of {uplink}: {why_not(code, uplink)}", hint=hint)
 
-    def make_default(self, tenant: str) -> None:
-        """Its first VM needs it.
+    def make_default(self, tx: Transaction, tenant: str) -> None:
+        """Its first card there needs it.
 
         :raises NotFound: ``tenant.unknown``; :raises Conflict: ``network.too_many``, ``network.subnets_used_up``
         """
-        with self.store.begin() as tx:
-            known_tenant(tx, tenant)
-            if tx.networks.find(own_name(tenant, DEFAULT_NAME)) is None:
-                self._add(tx, DEFAULT_NAME, None, tenant, operator=False)
+        known_tenant(tx, tenant)
+        if tx.networks.find(own_name(tenant, DEFAULT_NAME)) is None:
+            self._add(tx, DEFAULT_NAME, None, tenant, operator=False)
 
     def get(self, name: str, *, everybody: bool) -> Network:
         """A network of the site. ``everybody``: also one that is not shared.

@@ -24,6 +24,7 @@ from orchestrator.core.security_groups import (
     unknown_group,
 )
 from orchestrator.core.vms.network import Network, short_name
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
 from orchestrator.services.groups_in_ovn import GroupsInOvn
@@ -248,6 +249,22 @@ def _check_kind(group: str, network: Network, vm: str | None) -> None:
         hint="groups are for networks over all hosts, which OVN makes"
         if vm is None
         else f"for another card of {vm} name its network: --vm {vm} --network NAME",
+    )
+
+
+def check_no_group(tx: Transaction, vm: Vm, network: Network) -> None:
+    """Before a VM gets a card there: each group that is on the whole VM must hold for that card too.
+
+    :raises Conflict: ``group.network_kind``"""
+    whole = [group.name for group in tx.security_groups.list(vm.spec.tenant) if GroupUse(vm=vm.id) in group.uses]
+    if network.overlay is not None or not whole:
+        return
+    name, change = vm.spec.name, f"vgpuctl security-group {{}} {whole[0]} --vm {vm.spec.name}"
+    cards = [f"{change.format('apply')} --network {short_name(card)}" for card in vm.spec.networks]
+    raise Conflict(
+        "group.network_kind",
+        f"group {whole[0]} is on every card of {name}, and nothing would keep to it on network {network.short}",
+        hint=f"put it on its cards one by one: '{' && '.join([*cards, change.format('withdraw')])}'",
     )
 
 

@@ -21,6 +21,7 @@ from orchestrator.core.northbound.groups import group_key, port_group
 from orchestrator.core.northbound.rows import Existing, Operation, OvnRow, row_uuid
 from orchestrator.core.overlay import NewOvnNetwork, port_id
 from orchestrator.core.security_groups import SecurityRule
+from orchestrator.core.vms.network import short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.services.network_paths import NetworkPath, NetworkPathService
@@ -199,6 +200,21 @@ def test_what_passes_is_explained_by_the_rule_that_says_so(plane: ControlPlane, 
     with pytest.raises(Conflict) as refused:
         path("web", "alone")
     assert refused.value.code == "network.not_together"
+
+
+def test_a_vm_with_a_group_on_every_card_gets_none_where_nothing_keeps_to_it(plane: ControlPlane) -> None:
+    plane.services.networks.add("nat", None, "default")
+    _grouped(plane)
+    with pytest.raises(Conflict) as refused:
+        plane.services.network_cards.attach("default", "web", "nat")
+    assert refused.value.code == "group.network_kind"
+    assert "apply web --vm web --network blue" in str(refused.value.hint)
+    one = NamedUse(vm="web", network="blue")
+    plane.services.security_groups.change_uses("default", "web", [one], [WEB])
+    plane.services.network_cards.attach("default", "web", "nat")
+    plane.engine.drain()
+    assert [short_name(name) for name in _vm(plane, "web").spec.networks] == ["blue", "nat"]
+    assert plane.services.network_cards.attach("default", "db", "nat").operation is not None
 
 
 def test_rules_come_and_go_in_ovn_with_the_change(plane: ControlPlane, ovn: RealOvn) -> None:

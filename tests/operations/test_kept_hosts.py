@@ -95,7 +95,8 @@ def test_who_gave_its_place_back_gets_none_there(plane: ControlPlane) -> None:
 
 def test_a_plan_that_was_made_before_is_not_claimed(plane: ControlPlane) -> None:
     vms = plane.services.vms
-    vms.networks.make_default("default")
+    with plane.store.begin() as tx:
+        vms.networks.make_default(tx, "default")
     with vms.planner.index.current(), plane.store.read() as tx:
         plan = vms._planned(tx, create_vm("late"), None, reserve=False)
     keep(plane)

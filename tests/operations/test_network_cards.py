@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.vms.network import MAX_CARDS
 from orchestrator.services.messages import Started
-from tests.fakes.control_plane import ControlPlane, plane_with
+from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
 from tests.operations.cards_of_vms import NETWORK, with_vm
 from tests.operations.test_resizing import refused
 from tests.operations.test_vm_life import finished
@@ -57,3 +58,12 @@ def test_no_vm_has_more_cards_than_a_new_one_may(plane: ControlPlane) -> None:
         plane.services.networks.add(f"more-{number}", None, "default")
         done(plane, cards.attach("default", "train", f"more-{number}"))
     refused("network.too_many_cards", InvalidInput, lambda: cards.attach("default", "train", NETWORK))
+
+
+def test_the_tenants_default_network_is_made_for_a_card_too(plane: ControlPlane) -> None:
+    plane.services.tenancy.tenants.create("research")
+    plane.services.networks.add("own", None, "research")
+    plane.services.vms.create(replace(create_vm("first"), tenant="research", network="own"))
+    plane.engine.drain()
+    done(plane, plane.services.network_cards.attach("research", "first", "default"))
+    assert plane.services.vms.get("research", "first").spec.networks == ("research.own", "research.default")

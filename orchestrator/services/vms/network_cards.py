@@ -14,6 +14,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.messages import Started
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.security_groups import check_no_group
 from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_may_change
@@ -32,16 +33,20 @@ class NetworkCards:
     ids: Ids
 
     def attach(self, tenant: str, vm_name: str, network: str) -> Started:
-        """A card more, on that network.
+        """A card more, on that network; the tenant's default one is made where it is not yet.
 
         :raises NotFound: ``vm.unknown``, ``network.unknown``; :raises InvalidInput: ``network.too_many_cards``
-        :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``network.card_stays``"""
+        :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``network.card_stays``, ``group.network_kind``,
+            ``network.too_many``, ``network.subnets_used_up``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
             (wanted,) = self.networks.of(tx, tenant, (network,))
+            if wanted.name not in vm.spec.networks and tx.networks.find(wanted.name) is None:
+                self.networks.make_default(tx, tenant)
             if wanted.name in vm.spec.networks:
                 return Started(operation=None, name=vm_name, existing=True)
             self._check(tx, vm, wanted)
+            check_no_group(tx, vm, wanted)
             has = (*vm.spec.networks, wanted.name)
             check_networks(tuple(map(short_name, has)))
             check_free_port(tx, vm)

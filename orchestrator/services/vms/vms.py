@@ -96,7 +96,8 @@ class VmService(VmListing):
             to_make = any(tx.networks.find(name) is None for name in plan.vm.spec.networks)
         try:
             if to_make:
-                self.networks.make_default(request.tenant)
+                with self.store.begin() as tx:
+                    self.networks.make_default(tx, request.tenant)
             with self.store.claim() as tx:
                 return self._claim(tx, request, plan)
         finally:

@@ -236,9 +236,10 @@ def test_a_tenant_takes_no_more_than_its_share_of_all_addresses(plane: ControlPl
         networks.add("one-more", "10.95.0.0/28", "red", operator=False)
     assert caught.value.code == "network.too_large"
     plane.services.tenancy.tenants.create("blue")
-    networks.make_default("blue")
-    with pytest.raises(Conflict):
-        networks.make_default("red")
+    with plane.store.begin() as tx:
+        networks.make_default(tx, "blue")
+    with pytest.raises(Conflict), plane.store.begin() as tx:
+        networks.make_default(tx, "red")
     networks.add("one-more", "10.95.0.0/28", "red")
 
 
