@@ -46,12 +46,16 @@ class NetworkPathService:
     def explain(self, tenant: str, sender: str, receiver: str, protocol: Probe, port: int | None) -> NetworkPath:
         """``sender``, ``receiver``: names of VMs of the tenant; ``port``: of the receiver, of TCP and UDP.
 
-        :raises InvalidInput: ``network.port_missing``; :raises NotFound: ``vm.unknown``, ``tenant.unknown``
-        :raises Conflict: ``network.not_together``, ``ovn.no_trace``
+        :raises InvalidInput: ``network.port_missing``, ``network.same_vm``
+        :raises NotFound: ``vm.unknown``, ``tenant.unknown``
+        :raises Conflict: ``vm.not_running``, ``network.not_together``, ``ovn.no_trace``
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``"""
         if (protocol == "icmp") != (port is None) or not 1 <= (port or 1) <= MAX_PORT:
             hint = f"give a port of 1 to {MAX_PORT}, or --protocol icmp without one"
             raise InvalidInput("network.port_missing", "TCP and UDP have a port, and ICMP has none", hint=hint)
+        if sender == receiver:
+            hint = "name two VMs; 'vgpuctl list-vms' shows them"
+            raise InvalidInput("network.same_vm", f"{sender[:63]} is both ends of the connection", hint=hint)
         with self.store.read() as tx:
             vms = known_vm(tx, tenant, sender), known_vm(tx, tenant, receiver)
             groups = tx.security_groups.list(tenant)
@@ -62,6 +66,11 @@ class NetworkPathService:
                 "network.not_together", f"{sender} and {receiver} are on no network of kind ovn together",
                 hint="'vgpuctl network show NAME' has the VMs on a network",
             )  # fmt: skip
+        for vm in vms:
+            if vm.state not in {"running", "moving"}:
+                name = vm.spec.name
+                hint = f"'vgpuctl start-vm {name} --tenant {tenant}' starts one that is stopped"
+                raise Conflict("vm.not_running", f"VM {name} is {vm.state}", hint=hint)
         name, source, target = shared
         packet = Packet(
             port=port_id(source.vm, source.number), macs=(_mac(source), _next_mac(network.overlay, source, target)),

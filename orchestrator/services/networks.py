@@ -91,9 +91,9 @@ class NetworkService:
         self._note(tx, "add_network", network, chosen)
         return network
 
-    def add_overlay(self, name: str, overlay: NewOvnNetwork, tenant: str | None = None) -> Network:
-        """A network of kind ovn, over all hosts; ``tenant``: whose it is, None: of the site, and shared. Its rows come
-        into OVN with its first VM. The same again is answered with what is there.
+    def add_overlay(self, name: str, overlay: NewOvnNetwork, tenant: str) -> Network:
+        """A network of kind ovn, over all hosts, of that tenant alone. Its rows come into OVN with its first VM. The
+        same again is answered with what is there.
 
         :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``, ``network.mtu_invalid``,
             ``network.dns_invalid``
@@ -102,21 +102,16 @@ class NetworkService:
         check_name(name, what="network")
         if not self.has_ovn:
             raise no_ovn()
-        wanted = Network(
-            name=name if tenant is None else own_name(tenant, name), shared=tenant is None,
-            overlay=overlay.checked(self.ids.new_uuid()),
-        )  # fmt: skip
+        wanted = Network(name=own_name(tenant, name), overlay=overlay.checked(self.ids.new_uuid()))
         with self.store.begin() as tx:
-            if tenant is not None:
-                known_tenant(tx, tenant)
+            known_tenant(tx, tenant)
             existing = tx.networks.find(wanted.name)
             if existing is not None and overlay.is_like(existing.overlay):
                 return existing
             if existing is not None:
                 raise _exists(name)
             _check_name_free(tx, name, tenant)
-            if tenant is not None:
-                _check_number(tx, tenant)
+            _check_number(tx, tenant)
             tx.networks.add(wanted)
             self._note(tx, "add_network", wanted, wanted.place)
         return wanted

@@ -200,6 +200,14 @@ def test_what_passes_is_explained_by_the_rule_that_says_so(plane: ControlPlane, 
     with pytest.raises(Conflict) as refused:
         path("web", "alone")
     assert refused.value.code == "network.not_together"
+    with pytest.raises(InvalidInput) as refused_itself:
+        path("web", "web")
+    assert refused_itself.value.code == "network.same_vm"
+    plane.services.vms.stop("default", "db")
+    plane.engine.drain()
+    with pytest.raises(Conflict) as refused_stopped:
+        path("web", "db")
+    assert refused_stopped.value.code == "vm.not_running"
 
 
 def test_a_vm_with_a_group_on_every_card_gets_none_where_nothing_keeps_to_it(plane: ControlPlane) -> None:

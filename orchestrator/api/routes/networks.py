@@ -135,9 +135,12 @@ def add(response: Response, body: AddSiteNetworkBody, services: ServicesOf) -> N
     Hosts get a NAT network when a VM needs it. A bridge is theirs: a host without it takes no VM of that network.
     """
     located(response, "networks", body.name)
-    uplink, overlay = body.uplink(), body.overlay()
-    if overlay is not None:
-        return NetworkAnswer.of(services.networks.add_overlay(body.name, overlay))
+    uplink = body.uplink()
+    if body.overlay() is not None:
+        raise InvalidInput(
+            "network.ovn_shared", "a network of kind ovn is one tenant's: VMs on it reach each other",
+            hint="leave --shared out and name whose it is: --tenant TENANT",
+        )  # fmt: skip
     if uplink is None:
         return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
     return NetworkAnswer.of(services.networks.add_bridged(body.name, uplink, tuple(body.dhcp_servers), body.tenant))

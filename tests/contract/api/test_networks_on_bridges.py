@@ -78,3 +78,9 @@ def test_what_cannot_be_a_network_is_refused_and_nothing_is_added(
     refused = pool.operator.post("/v1/networks", json=wanted)
     assert (refused.status_code, refused.json()["code"]) == (status, code)
     assert pool.operator.get("/v1/networks").json() == []
+
+
+def test_a_network_of_kind_ovn_is_none_of_the_site(pool: Pool) -> None:
+    wide = {"name": "wide", "kind": "ovn", "subnet": "10.0.0.0/24"}
+    refused = pool.operator.post("/v1/networks", json=wide)
+    assert (refused.status_code, refused.json()["code"]) == (400, "network.ovn_shared")
