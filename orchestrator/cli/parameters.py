@@ -240,6 +240,10 @@ class VmOptions:
         """
         given = [text.partition(_ADDRESS) for text in self.network or ()]
         networks = [check_name(name, what="network") for name, _, _ in given]
+        for name, chosen, address in given:
+            if chosen and not address:
+                hint = f"write --network {name},ip=ADDRESS, or --network {name} for a free one"
+                raise InvalidInput("cli.usage", f"--network {name} names no address after ip=", hint=hint)
         wanted: dict[str, object] = {
             "vcpus": self.vcpus,
             "memory_mib": None if self.memory is None else memory_mib(self.memory),
@@ -255,10 +259,14 @@ class VmOptions:
         return {name: value for name, value in wanted.items() if value not in (None, [], {})}
 
     def query(self) -> dict[str, str]:
-        """The same as a query has it.
+        """The same as a query has it, which asks about no chosen address.
 
-        :raises InvalidInput: as :meth:`asked`"""
-        return {name: _in_query(value) for name, value in self.asked().items() if name != "addresses"}
+        :raises InvalidInput: as :meth:`asked`, and ``cli.usage``"""
+        wanted = self.asked()
+        if "addresses" in wanted:
+            hint = "leave ,ip=ADDRESS out; whether an address is free, create-vm says"
+            raise InvalidInput("cli.usage", "--network takes no address here, as none is looked at", hint=hint)
+        return {name: _in_query(value) for name, value in wanted.items()}
 
 
 def _in_query(value: object) -> str:

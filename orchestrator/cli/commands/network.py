@@ -86,7 +86,7 @@ Port = Annotated[int | None, typer.Argument(help="Port of the receiver.", min=1,
 Subnet = Annotated[str | None, typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise.")]
 Subnets = Annotated[
     list[str] | None,
-    typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise. Of kind ovn it may be repeated."),
+    typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise. Kind ovn needs one, or more."),
 ]
 OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the VMs of every tenant (operators).")]
 

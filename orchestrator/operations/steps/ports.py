@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports of a VM in OVN's northbound: derived from the database, so that doing it again is the same. When OVN does not
-answer, nobody gets a port; what is to be taken away then stays until the next comparison (reconcile/northbound.py)."""
+answer, nobody gets a port; what is to be taken away then stays until the next comparison (services/northbound.py)."""
 
 from __future__ import annotations
 

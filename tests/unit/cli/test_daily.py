@@ -245,6 +245,10 @@ def test_words_of_other_tools_and_slips_of_the_finger_are_understood(cli: Cli) -
     assert "did you mean show-vm" in cli("sho-vm", "x").err
     assert cli("--version").out.startswith("vgpuctl 0.1.0")
     assert cli("explain", "--profile", "t4-small", "--host", "other").code == 8
+    for command in (("explain", "-p", "t4-small"), ("capacity",)):
+        for address in ("10.0.0.20", ""):
+            refused = cli(*command, "--network", f"blue,ip={address}")
+            assert (refused.code, "cli.usage" in refused.err) == (2, True), refused.err
 
 
 def test_a_host_with_another_servers_agent_says_what_to_do(cli: Cli) -> None:
