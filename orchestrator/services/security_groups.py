@@ -259,12 +259,13 @@ def check_no_group(tx: Transaction, vm: Vm, network: Network) -> None:
     whole = [group.name for group in tx.security_groups.list(vm.spec.tenant) if GroupUse(vm=vm.id) in group.uses]
     if network.overlay is not None or not whole:
         return
-    name, change = vm.spec.name, f"vgpuctl security-group {{}} {whole[0]} --vm {vm.spec.name}"
-    cards = [f"{change.format('apply')} --network {short_name(card)}" for card in vm.spec.networks]
+    name, group = vm.spec.name, whole[0]
+    cards = map(short_name, vm.spec.networks)
+    alone = ", ".join(f"'vgpuctl security-group apply {group} --vm {name} --network {card}'" for card in cards)
     raise Conflict(
         "group.network_kind",
-        f"group {whole[0]} is on every card of {name}, and nothing would keep to it on network {network.short}",
-        hint=f"put it on its cards one by one: '{' && '.join([*cards, change.format('withdraw')])}'",
+        f"group {group} is on every card of {name}, and nothing would keep to it on network {network.short}",
+        hint=f"put it on its cards alone: {alone}, then 'vgpuctl security-group withdraw {group} --vm {name}'",
     )
 
 
