@@ -88,8 +88,7 @@ class VmService(VmListing):
     def _create(self, request: CreateVm) -> Started:
         """Planned in a read, while others write; claimed in a transaction that only writes."""
         with self.planner.index.current(), self.store.read() as tx:
-            existing = tx.vms.find(request.tenant, request.name)
-            if existing is not None:
+            if (existing := tx.vms.find(request.tenant, request.name)) is not None:
                 return _repeated(tx, existing, sized_as(existing.spec, request))
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self._planned(tx, request, secret, reserve=True)
