@@ -126,7 +126,10 @@ def apply(
 
 
 def export(ctx: typer.Context, tenant: ListTenant = None) -> None:
-    """Print what exists as a file for apply. User data, images' sources, adopted VMs and ovn networks are not in it."""
+    """Print what exists as a file for apply.
+
+    User data, images' sources, adopted VMs and networks of kind ovn are not in it.
+    """
     from orchestrator.cli.manifest.export import exported
 
     manifest = exported(session_of(ctx).client, tenant)

@@ -213,7 +213,7 @@ def explain(
     protocol: Annotated[Probe, typer.Option("--protocol", help="tcp, udp or icmp; icmp has no port.")] = "tcp",
     tenant: Tenant = "default",
 ) -> None:
-    """Explain whether OVN's rules let a VM reach another, and which one says so. Both must run."""
+    """Explain whether OVN's rules let a running VM reach another."""
     path = session_of(ctx).client.network_path(sender, receiver, tenant, protocol, port)
     show(path, format_of(ctx), lambda: _explained(sender, receiver, path))
 
