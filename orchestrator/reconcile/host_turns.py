@@ -213,12 +213,14 @@ class HostTurns:
         given_up = {name for name in one.tries if one.tries.count(name) >= MAX_TRIES}
         self.blocked[one.host] = self._blocked(vms, given_up)
         one = replace(one, refused=left, why=one.why if left else self.blocked[one.host])
-        may = (vm for vm in vms if vm.id not in {*given_up, *self._resting} and self._may_leave(vm))
+        evacuate = self.maintenance.act == "evacuate"
+        kept = {*self._resting} if evacuate else {*given_up, *self._resting}
+        may = (vm for vm in vms if vm.id not in kept and self._may_leave(vm))
         ready = sorted(may, key=lambda vm: left.index(vm.id) if vm.id in left else -1)
         free = max(self.maintenance.parallel - busy, 0)
         self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]
         done = {*left, *given_up}
-        if self.maintenance.act == "evacuate":  # those that stay do not run, whatever the database says
+        if evacuate:  # those that stay do not run, whatever the database says
             kept = {name: one.stays[name] for name in left if name in one.stays}
             one = replace(one, stays=kept, why="; ".join(filter(None, [self.blocked[one.host], *kept.values()])))
             waits = busy or any(vm.id not in done and vm.state != "stuck" for vm in vms)
@@ -230,7 +232,9 @@ class HostTurns:
         """Those of them that do not leave by themselves, in words."""
         stuck = [f"VM {vm.full_name} is stuck" for vm in vms if vm.state == "stuck" or self._is_stuck(vm)]
         failed = (vm for vm in vms if vm.id in given_up and vm.state in {"running", "stopped"})
-        return "; ".join([*stuck, *(f"VM {vm.full_name} could not be moved in {MAX_TRIES} tries" for vm in failed)])
+        what = f"could not be moved in {MAX_TRIES} tries"
+        what += "; it is tried again" if self.maintenance.act == "evacuate" else ""
+        return "; ".join([*stuck, *(f"VM {vm.full_name} {what}" for vm in failed)])
 
     def _may_leave(self, vm: Vm) -> bool:
         """Whether it may be tried now: nothing else works on it, and its user has not chosen a later time."""

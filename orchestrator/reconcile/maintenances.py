@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.maintenance.maintenance import MOVING, HostTurn, Maintenance
+from orchestrator.core.maintenance.maintenance import MAX_TRIES, MOVING, HostTurn, Maintenance
 from orchestrator.core.moves.moves import UNASKED
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
@@ -24,7 +24,7 @@ from orchestrator.store.database import Store
 
 _FIRST_REST_S: Final = 30.0
 _MAX_REST_S: Final = 300.0
-"""So long a VM that was refused a place is not tried again: doubled from the first to this."""
+"""So long a VM that was refused a place, or is evacuated, is not tried again: doubled from the first to this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class MaintenanceKeeper:
     ids: Ids
     moves: VmMoves
     _rests: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By id of a VM that was refused: until when it is left alone, on the monotonic clock, and for how long that is."""
+    """By id of such a VM: until when it is left alone, on the monotonic clock, and for how long that is."""
 
     def advance(self) -> bool:
         """As far as it goes now without looking for places, which takes long and holds the fleet. Whether VMs are to
@@ -87,11 +87,13 @@ class MaintenanceKeeper:
             self._change(maintenance.id, host, lambda turn: replace(turn, vms=tuple({*turn.vms, vm.id})))
         try:
             self.moves.move(request)
-            self._rests.pop(vm.id, None)
+            if evacuate:  # its move may be taken back; it is never given up, as nobody else gets it out
+                self._rest(vm)
+            else:
+                self._rests.pop(vm.id, None)
             self._change(maintenance.id, host, lambda turn: _leaves(turn, vm, besides or ""))
         except VgpuctlError as error:
-            rest_s = min(2 * self._rests.get(vm.id, (0.0, _FIRST_REST_S / 2))[1], _MAX_REST_S)
-            self._rests[vm.id] = (self.clock.monotonic() + rest_s, rest_s)
+            rest_s = self._rest(vm)
             if maintenance.act == "upgrade":
                 unread = any(reason.code == UNASKED for reason in error.reasons)
                 if not unread or rest_s == _MAX_REST_S:  # else hosts are observed again before that
@@ -99,6 +101,12 @@ class MaintenanceKeeper:
                 return
             what = f"VM {vm.full_name} stays: {error.message}"
             self._change(maintenance.id, host, lambda turn: _refused_by(turn, vm, what, besides))
+
+    def _rest(self, vm: Vm) -> float:
+        """In seconds, for how long it is left alone from now on."""
+        rest_s = min(2 * self._rests.get(vm.id, (0.0, _FIRST_REST_S / 2))[1], _MAX_REST_S)
+        self._rests[vm.id] = (self.clock.monotonic() + rest_s, rest_s)
+        return rest_s
 
     def _change(self, maintenance_id: str, host: str, change: Callable[[HostTurn], HostTurn]) -> None:
         """Of one host that is still being emptied."""
@@ -115,7 +123,8 @@ class MaintenanceKeeper:
 def _leaves(turn: HostTurn, vm: Vm, besides: str) -> HostTurn:
     """A move of it has begun."""
     refused = tuple(name for name in turn.refused if name != vm.id)
-    return replace(turn, tries=(*turn.tries, vm.id), refused=refused, why=turn.why if refused else besides)
+    tries = turn.tries if turn.tries.count(vm.id) >= MAX_TRIES else (*turn.tries, vm.id)
+    return replace(turn, tries=tries, refused=refused, why=turn.why if refused else besides)
 
 
 def _refused_by(turn: HostTurn, vm: Vm, what: str, besides: str | None) -> HostTurn:

@@ -47,8 +47,9 @@ def keeper(plane: ControlPlane) -> MaintenanceKeeper:
 
 def go_on(plane: ControlPlane) -> Maintenance:
     """Until nothing goes on by itself any more."""
+    its = keeper(plane)
     for _ in range(100):
-        keeper(plane).round()
+        its.round()
         if not plane.engine.waiting:
             break
         plane.engine.drain()

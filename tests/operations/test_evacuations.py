@@ -109,13 +109,34 @@ def test_one_that_ran_on_though_somebody_said_it_was_off_runs_once(plane: Contro
 
     train = plane.services.vms.get("default", "train")
     plane.hosts.strike = strike
-    turn = evacuated(plane).host(L40S_HOST)
+    evacuated(plane)
+    for _ in range(3):
+        turn = go_on(plane).host(L40S_HOST)
     assert (running(plane, "train"), vms(plane)["train"]) == ([L40S_HOST], (L40S_HOST, "running"))
     assert "VM default/train could not be moved in 3 tries" in turn.why
     assert train.id not in plane.machine(OTHER).domains, "nothing is left of the tries"
     comes_back(plane)
     assert go_on(plane).host(L40S_HOST).phase == "empty"
     assert running(plane, "train") == [L40S_HOST]
+
+
+def test_one_whose_disk_is_locked_for_a_while_is_tried_until_it_starts_elsewhere(plane: ControlPlane) -> None:
+    """NFS keeps the locks of a client that died for its lease; no command would get the VM out."""
+
+    def strike(_number: int, moment: str, name: str) -> Conflict | None:
+        locked = (moment, name) == ("before", "ShareDisks") and taking(plane)
+        return Conflict("pool.open_elsewhere", "another host has the disk open for writing") if locked else None
+
+    dies(plane)
+    plane.hosts.strike = strike
+    evacuated(plane)
+    for _ in range(4):  # each time it rests no more
+        turn = go_on(plane).host(L40S_HOST)
+    assert "VM default/train could not be moved in 3 tries; it is tried again" in turn.why
+    plane.hosts.strike = no_fault
+    turn = go_on(plane).host(L40S_HOST)
+    assert (running(plane, "train"), vms(plane)["rests"]) == ([OTHER], (OTHER, "stopped"))
+    assert "tries" not in turn.why
 
 
 @pytest.mark.parametrize(
@@ -143,6 +164,17 @@ def test_its_fence_agent_switches_it_off_first(plane: ControlPlane) -> None:
     assert running(plane, "train") == [L40S_HOST], "it is cut off and runs on"
     evacuated(plane, BY_AGENT)
     assert running(plane, "train") == [OTHER]
+
+
+def test_one_that_is_back_before_its_turn_is_not_switched_off(plane: ControlPlane) -> None:
+    fencing(plane).known.add(L40S_HOST)
+    plane.machine(L40S_HOST).answers = False
+    plane.observer.observe(L40S_HOST)
+    plane.services.maintenances.evacuate(L40S_HOST, BY_AGENT)
+    comes_back(plane)
+    turn = go_on(plane).host(L40S_HOST)
+    assert (running(plane, "train"), running(plane, "own")) == ([L40S_HOST], [L40S_HOST])
+    assert (turn.phase, turn.why) == ("kept", f"host {L40S_HOST} is ready again, and stays on")
 
 
 def test_nothing_starts_elsewhere_while_its_power_is_not_seen_off(plane: ControlPlane) -> None:

@@ -14,7 +14,8 @@ from orchestrator.core.actions.host_actions import DeleteVolume
 from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
 from orchestrator.core.actions.volumes import DeleteDataVolume
 from orchestrator.core.diff.orphans import removal_of
-from orchestrator.core.errors import Fatal, Unknown
+from orchestrator.core.errors import Conflict, Fatal, Unknown
+from orchestrator.core.hosts.host import LOST
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.vm import VmState
 from orchestrator.core.vms.volume import shared_files
@@ -68,6 +69,12 @@ def _settle(context: Context) -> None:
 
 
 def _power_off(context: Context) -> str:
+    """:raises Conflict: ``host.answers``: it is back since it was to be evacuated, and serves"""
+    with context.world.store.read() as tx:
+        state = tx.hosts.get(context.host_name).state
+    if state not in LOST:
+        what = f"host {context.host_name} is {state} again, and stays on"
+        raise Conflict("host.answers", what, hint=f"'vgpuctl host uncordon {context.host_name}' has it serve again")
     return context.world.fencing.power_off(context.host_name)
 
 
