@@ -63,7 +63,9 @@ def share(machine: SimulatedMachine, action: ShareDisks) -> ActionResult:
 
 def leave(machine: SimulatedMachine, action: LeaveDisks) -> ActionResult:
     changed = False
-    for file in action.files:
+    keys = [key for key in machine.ledger.owners if key.startswith(("volume:", "attached:"))]
+    owned = [key.partition(":")[2] for key in keys if machine.owner(key) == action.vm]
+    for file in action.files or [file for file in owned if pool_of(file) is not None]:
         if machine.owner(_key(file)) == action.vm:
             for pool in machine.pools.values():
                 _check_closed(machine, pool, file)

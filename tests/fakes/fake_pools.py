@@ -81,7 +81,10 @@ def _share(machine: FakeMachine, action: ShareDisks) -> None:
 def _leave(machine: FakeMachine, action: LeaveDisks) -> None:
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("volume.in_use", "the VM still runs")
-    for file in action.files:
+    known = {file: vm for file, (vm, *_) in machine.volumes.items()} | {
+        file: vm for file, (_, vm) in machine.data.items()
+    }
+    for file in action.files or [file for file, vm in known.items() if vm == action.vm and pool_of(file) is not None]:
         machine.data.pop(file, None)
         machine.volumes.pop(file, None)
         machine.written.pop(file, None)

@@ -51,7 +51,7 @@ class PoolDisks:
     def leave(self, action: LeaveDisks) -> ActionResult:
         """Gone already is fine. :raises Conflict: ``volume.in_use``: something on this host has one open"""
         changed = False
-        for file in action.files:
+        for file in action.files or self._all_of(action.vm):
             key = _key_of(file)
             if self._owner(key) == action.vm:
                 check_closed(self.paths, self._path(file), "volume")
@@ -71,6 +71,11 @@ class PoolDisks:
         """Pools that are mounted here, and the disks in them of VMs of this host."""
         owned = self.ledger.owned("volume:")
         return self.pools.observe({file: owner.vm for file, owner in owned.items() if pool_of(file) is not None})
+
+    def _all_of(self, vm: str) -> list[str]:
+        kinds = ("volume:", "attached:")
+        owned = (pair for kind in kinds for pair in self.ledger.owned(kind).items())
+        return [file for file, owner in owned if owner.vm == vm and pool_of(file) is not None]
 
     def _path(self, file: str) -> Path:
         directory = "data" if file.endswith(DATA_FILE) else "volumes"

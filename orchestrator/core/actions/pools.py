@@ -58,3 +58,4 @@ class LeaveDisks(HostAction):
     no_inverse = "the host that has them says so"
     vm: str
     files: tuple[str, ...]
+    """Empty: all that the host's ledger says are the VM's, also of data volumes that it has no more."""

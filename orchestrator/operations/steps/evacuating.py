@@ -85,13 +85,11 @@ def _give_up(context: Context) -> str:
     with context.world.store.read() as tx:
         gone = [name for name in vms if (vm := tx.vms.find_id(name)) is None or vm.host != context.host_name]
     snapshot = context.observe()
-    owned = (*snapshot.volumes, *snapshot.data)
     for name in gone:
         for action in removal_of(snapshot, name):
             if not _is_in_pool(action):
                 context.perform(action)
-        if files := tuple(file.name for file in owned if file.owner == name and pool_of(file.name) is not None):
-            context.perform(LeaveDisks(vm=name, files=files))
+        context.perform(LeaveDisks(vm=name, files=()))
     left = [thing for name in gone for thing in context.world.link.things_of(context.host(), name)]
     if left:
         what = "the host still shows something of VMs that run elsewhere"

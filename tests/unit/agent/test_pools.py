@@ -276,6 +276,17 @@ def test_a_move_sends_uefi_variables_and_nothing_of_the_disk(disks: tuple[Host, 
     assert two.disk.read_bytes() == before
 
 
+def test_a_host_leaves_all_disks_of_a_vm_that_runs_elsewhere(disks: tuple[Host, Host]) -> None:
+    one, two = disks
+    one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
+    one.storage.data.attach(AttachVolume(vm=VM, volume=VOLUME))
+    two.storage.shared.share(ShareDisks(vm=VM, files=(DISK, VOLUME), taken=True))
+    assert one.storage.shared.leave(LeaveDisks(vm=VM, files=())).changed
+    assert one.storage.shared.observe()[1] == ()
+    two.storage.data.detach(DetachVolume(vm=VM, volume=VOLUME))
+    assert one.storage.data.attach(AttachVolume(vm="another", volume=VOLUME)).changed
+
+
 def test_a_pool_in_use_is_not_withdrawn(disks: tuple[Host, Host]) -> None:
     one, two = disks
     withdraw = WithdrawPool(name="fast", pool_id=POOL_ID)
