@@ -117,7 +117,11 @@ class Storage:
             if pool_of(action.volume) is not None:
                 self._keep_in_pool(base)
                 self.pools.hold(action.volume, target)
-            self._make_volume(action, target, base)
+            try:
+                self._make_volume(action, target, base)
+            finally:
+                if pool_of(action.volume) is not None and not target.exists():
+                    self.pools.let_go(action.volume)
         return ActionResult(changed=True)
 
     def _keep_in_pool(self, base: Path) -> None:
@@ -175,7 +179,7 @@ class Storage:
         return self._delete(self.paths.seeds, "seed", vm, seed)
 
     def delete_image(self, sha256: str, image_format: ImageFormat) -> ActionResult:
-        """:raises Conflict: ``image.in_use``"""
+        """What cannot be read counts as based on it. :raises Conflict: ``image.in_use``"""
         path = self.paths.images / image_name(sha256, image_format)
         copies = [path, *(pool.directory / "images" / path.name for pool in self.pools.mounted())]
         with self._bases:
@@ -189,7 +193,8 @@ class Storage:
 
     def _lying_on(self, base: Path) -> Iterator[Path]:
         if base.exists():
-            yield from (disk for disk in (base.parent.parent / "volumes").iterdir() if self._backing(disk) == str(base))
+            disks = (base.parent.parent / "volumes").iterdir()
+            yield from (disk for disk in disks if self._backing(disk, unread=str(base)) == str(base))
 
     def has_image(self, sha256: str, image_format: ImageFormat) -> bool:
         return (self.paths.images / image_name(sha256, image_format)).exists()
@@ -334,12 +339,15 @@ class Storage:
             if not target.exists():
                 self._ledger.release(f"{kind}:{target.name}")
 
-    def _backing(self, volume: Path) -> str | None:
+    def _backing(self, volume: Path, unread: str | None = None) -> str | None:
+        """``unread``: of one whose file system does not let it be read."""
         try:
             name = read_header(volume, "qcow2").backing_name
             return None if name is None else os.path.normpath(volume.parent / name)
-        except (OSError, Fatal):
+        except (FileNotFoundError, Fatal):
             return None
+        except OSError:
+            return unread
 
     def _list(self, directory: Path, kind: str) -> tuple[FileSnapshot, ...]:
         snapshots = []

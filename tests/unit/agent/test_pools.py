@@ -9,13 +9,14 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from orchestrator.agent.images import pools as pools_module
+from orchestrator.agent.images import store as store_module
 from orchestrator.agent.images import volume_copies
 from orchestrator.agent.images.disk_images import read_header
 from orchestrator.agent.images.pools import MARKER
@@ -26,7 +27,7 @@ from orchestrator.core.actions.host_actions import CreateVolume
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Retryable, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable, VgpuctlError
 from orchestrator.core.hosts.pool import disk_file, on_hosts, pool_of
 
 MIB = 1024 * 1024
@@ -205,6 +206,27 @@ def test_a_disk_is_made_on_the_pools_own_copy_of_the_image(disks: tuple[Host, Ho
     assert [list((one.shared / kind).iterdir()) for kind in ("volumes", "leases")] == [[], []]
     assert one.storage.delete_image(digest, "raw").changed
     assert list((one.shared / "images").iterdir()) == []
+
+
+def test_an_image_stays_under_a_disk_that_cannot_be_read(
+    disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = disks
+    (image,) = (one.shared / "images").iterdir()
+
+    def unread(_path: Path, _format: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(store_module, "read_header", unread)
+    refused("image.in_use", Conflict, lambda: one.storage.delete_image(image.name.partition(".")[0], "raw"))
+    assert image.exists()
+
+
+def test_of_a_disk_that_is_refused_no_lease_is_left(hosts: tuple[Host, Host]) -> None:
+    one, _ = hosts
+    one.storage.pools.declare(DECLARE)
+    refused("image.missing", Fatal, lambda: one.storage.create_volume(replace(created(one), base_sha256="0" * 64)))
+    assert [list((one.shared / kind).iterdir()) for kind in ("volumes", "leases")] == [[], []]
 
 
 def test_a_host_without_the_lease_neither_starts_the_disk_nor_deletes_it(disks: tuple[Host, Host]) -> None:
