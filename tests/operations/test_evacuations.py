@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.maintenance.maintenance import Maintenance
 from orchestrator.core.vms.volume import shared_files
 from orchestrator.reconcile.dead_hosts import DeadHosts
@@ -157,6 +157,11 @@ def test_what_is_not_certain_is_refused_and_nothing_is_changed(
     assert (vms(plane), plane.services.maintenances.list()) == (before, ())
 
 
+def test_a_host_that_nobody_knows_is_told_before_its_fence_agent(plane: ControlPlane) -> None:
+    with pytest.raises(NotFound, match="nope"):
+        plane.services.maintenances.evacuate("nope", replace(BY_AGENT, confirm="nope"))
+
+
 def test_its_fence_agent_switches_it_off_first(plane: ControlPlane) -> None:
     fencing(plane).known.add(L40S_HOST)
     plane.machine(L40S_HOST).answers = False
@@ -202,7 +207,7 @@ def test_one_that_has_no_place_starts_once_there_is_one(plane: ControlPlane) -> 
 def test_an_evacuation_is_not_cancelled_and_ends_when_somebody_has_the_host_serve(plane: ControlPlane) -> None:
     dies(plane)
     evacuated(plane)
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match=f"goes on until host {L40S_HOST} is back or given up"):
         plane.services.maintenances.cancel()
     with pytest.raises(Conflict):
         plane.services.maintenances.drain(L40S_HOST, WantedDrain())

@@ -191,7 +191,8 @@ def evacuate(
     """Start VMs of a dead host elsewhere, from pools."""
     session = session_of(ctx)
     what = f"{'was' if by_hand else 'is'} switched off, and its VMs start elsewhere"
-    hint = f"'vgpuctl host evacuate {name} --confirm {name}' does it, with the options that you gave"
+    fenced = " --fenced-by-hand" if by_hand else ""
+    hint = f"'vgpuctl host evacuate {name}{fenced} --confirm {name}' does it, with the other options that you gave"
     wanted: dict[str, object] = {
         "confirm": confirm or confirmed_name(name, what, hint),
         "fence": "hand" if by_hand else "agent",

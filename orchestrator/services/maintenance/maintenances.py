@@ -139,6 +139,8 @@ class MaintenanceService:
             hint = f"--confirm {host}: two that run would write to one disk if the host were not off"
             raise InvalidInput("host.not_confirmed", "evacuating a host has to be confirmed with its name", hint=hint)
         if wanted.fence == "agent" and not self.fencing.knows(host):
+            with self.store.read() as tx:
+                tx.hosts.get(host)
             hint = "docs/howto/a-host-died.md tells how; --fenced-by-hand says that a person has switched it off"
             raise Conflict("fence.not_configured", f"nothing says how host {host} is switched off", hint=hint)
         now = self.clock.now()
@@ -193,7 +195,8 @@ class MaintenanceService:
     def cancel(self, name: str = NEWEST) -> Maintenance:
         """What has begun ends, hosts that wait stay as they are.
 
-        :raises Conflict: ``maintenance.over``; ``maintenance.empty``: a host serves again when it is uncordoned"""
+        :raises Conflict: ``maintenance.over``; ``maintenance.empty``: a host serves again when it is uncordoned;
+            ``maintenance.evacuates``"""
         return self._change(name, "cancel_maintenance", _cancelled)
 
     def _change(self, name: str, action: str, change: Callable[[Maintenance], Maintenance]) -> Maintenance:
@@ -214,7 +217,13 @@ class MaintenanceService:
 
 def _cancelled(maintenance: Maintenance) -> Maintenance:
     for turn in maintenance.hosts:
-        if turn.phase == "empty" or (maintenance.act == "evacuate" and turn.phase in UNDER_WAY):
+        if maintenance.act == "evacuate" and turn.phase in UNDER_WAY:
+            what = f"an evacuation goes on until host {turn.host} is back or given up"
+            hint = (
+                f"once it is back 'vgpuctl host uncordon {turn.host}' ends it; 'vgpuctl host forget {turn.host}' before"
+            )
+            raise Conflict("maintenance.evacuates", what, hint=hint)
+        if turn.phase == "empty":
             hint = f"'vgpuctl host uncordon {turn.host}' ends it"
             raise Conflict("maintenance.empty", f"host {turn.host} is empty, and somebody may be at it", hint=hint)
     return cancelled(maintenance)
@@ -241,7 +250,10 @@ def end_drain(tx: Transaction, host: Host) -> None:
         _serve_again(tx, host, *under_way)
     elif under_way is not None:
         its = under_way[0]
-        ends = f"'vgpuctl maintenance cancel {its.id}' ends it" if its.act == "drain" else "it is uncordoned then"
+        ends = {
+            "drain": f"'vgpuctl maintenance cancel {its.id}' ends it",
+            "evacuate": f"it goes on until the host is back; 'vgpuctl host forget {host.name}' gives it up",
+        }.get(its.act, "it is uncordoned then")
         raise Conflict(
             "host.busy",
             f"{its.title} is under way on host {host.name}",

@@ -117,6 +117,8 @@ def test_what_a_context_lacks_is_said_before_what_it_is_called(
 
 def test_giving_up_a_host_is_confirmed_by_a_command_that_can_be_pasted(cli: Cli) -> None:
     assert "'vgpuctl host forget gone --confirm gone' does it" in cli("host", "forget", "gone").err
+    by_hand = cli("host", "evacuate", "gone", "--fenced-by-hand").err
+    assert "'vgpuctl host evacuate gone --fenced-by-hand --confirm gone' does it" in by_hand
 
 
 def test_tokens_of_all_tenants_are_listed_and_one_is_found_by_its_id(cli: Cli, web: str) -> None:
