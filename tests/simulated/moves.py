@@ -39,14 +39,39 @@ def moves_of(report: Report) -> int:
     return sum(words[2] in KINDS and words[-1] in {"done", "undone"} for words in lines if len(words) == 6)
 
 
-class MovingRun(Run):
+class RunWithMoves(Run):
+    """VMs change hosts in it."""
+
+    def __init__(self, seed: int, plan: RunPlan, store: Store) -> None:
+        super().__init__(seed, plan, store)
+        self._struck: set[str] = set()
+        """Ids of VMs that somebody may have powered off; they take it along."""
+
+    def disturbed(self, address: str) -> None:
+        """Of that host, and of wherever its VMs go."""
+        super().disturbed(address)
+        self._struck |= self._fleet.machine(address).domains.keys()
+
+    def _view(self, address: str) -> HostView:
+        """A place that is held on the host for a VM that moves is there under the VM's own id."""
+        view = super()._view(address)
+        subjects = {vm.id: self._operation(vm.operation).subject for vm in view.vms.values() if vm.operation}
+        vms = {subjects.get(vm.id, vm.id): replace(vm, id=subjects.get(vm.id, vm.id)) for vm in view.vms.values()}
+        claims = tuple(replace(claim, vm=subjects.get(claim.vm, claim.vm)) for claim in view.claims)
+        return replace(view, vms=vms, claims=claims)
+
+    def _check_settled(self) -> None:
+        with self._store.read() as tx:
+            self._disturbed |= {f"{vm.host}.test" for vm in tx.vms.list() if vm.id in self._struck}
+        super()._check_settled()
+
+
+class MovingRun(RunWithMoves):
     """Three hosts of each of two kinds, and none that comes or goes."""
 
     def __init__(self, seed: int, plan: RunPlan, store: Store) -> None:
         super().__init__(seed, plan, store)
         self._users = replace(self._users, profiles=tuple(offering.name for offering in _OFFERINGS))
-        self._struck: set[str] = set()
-        """Ids of VMs that somebody may have powered off; they take it along."""
 
     def _build(self) -> tuple[str, ...]:
         super()._build()
@@ -77,23 +102,8 @@ class MovingRun(Run):
             answer = error.code
         self.schedule.note(f"user {ask} {name}: {answer}")
 
-    def disturbed(self, address: str) -> None:
-        """Of that host, and of wherever its VMs go."""
-        super().disturbed(address)
-        self._struck |= self._fleet.machine(address).domains.keys()
-
-    def _view(self, address: str) -> HostView:
-        """A place that is held on the host for a VM that moves is there under the VM's own id."""
-        view = super()._view(address)
-        subjects = {vm.id: self._operation(vm.operation).subject for vm in view.vms.values() if vm.operation}
-        vms = {subjects.get(vm.id, vm.id): replace(vm, id=subjects.get(vm.id, vm.id)) for vm in view.vms.values()}
-        claims = tuple(replace(claim, vm=subjects.get(claim.vm, claim.vm)) for claim in view.claims)
-        return replace(view, vms=vms, claims=claims)
-
     def _check_settled(self) -> None:
         found = list(self._elsewhere())
-        with self._store.read() as tx:
-            self._disturbed |= {f"{vm.host}.test" for vm in tx.vms.list() if vm.id in self._struck}
         if found:
             raise Broken(*found)
         super()._check_settled()

@@ -75,7 +75,7 @@ def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be
         phases = {one["host"]: one["phase"] for one in upgrade["hosts"]}
         assert phases == {"a-0": "done", "a-1": "done", "a-2": "done", "bad-0": "rolled_back"}
         after = client.vms()[0]
-        assert (after["state"], after["device"]) == ("running", before["device"])
+        assert (after["state"], after["device"]["type_name"]) == ("running", before["device"]["type_name"])
         code, _, said = vgpuctl(state, "driver", "upgrade", "--to", "999.1.1", "--hosts", "a-0")
         assert code == 5
         assert "bundle.missing" in said
@@ -124,6 +124,6 @@ def test_a_host_that_reboots_within_its_upgrade_outlives_the_server_that_began_i
         ended(client, "bad-0")
         assert client.maintenance()["hosts"][0]["phase"] == "done"
         after = client.vms()[0]
-        assert (after["state"], after["device"]) == ("running", before["device"])
+        assert (after["state"], after["device"]["type_name"]) == ("running", before["device"]["type_name"])
     with serving(state, fleet) as client:
         assert vgpuctl(state, "driver", "upgrade", "--to", OLD, "--hosts", "bad-0", "--reboot", "never")[0] == 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rolling driver upgrade in the middle of it all: users go on with their VMs, and whatever can fails.
 
-Whoever ran before, was touched by no user and whose host has not failed runs afterwards; whoever was stopped by his
+Whoever ran before, was touched by no user and whose hosts have not failed runs afterwards; whoever was stopped by his
 user is stopped.
 """
 
@@ -19,7 +19,8 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.acting import act_for
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 from orchestrator.services.messages import CreateVm
-from tests.simulated.run import Broken, Report, Run, RunPlan, report_of
+from tests.simulated.moves import RunWithMoves
+from tests.simulated.run import Broken, Report, RunPlan, report_of
 from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import TENANT
 
@@ -37,8 +38,9 @@ def simulate_upgrade(seed: int) -> Report:
     return report_of(seed, UPGRADING, UpgradingRun)
 
 
-class UpgradingRun(Run):
-    """Each host has a VM that no user touches, and one host of some runs has a driver that it does not load."""
+class UpgradingRun(RunWithMoves):
+    """Each host has a VM that no user touches, and that may move to another one; one host of some runs has a driver
+    that it does not load."""
 
     _kept: frozenset[str] = frozenset()
     """Ids of the VMs that ran before and that no user touches."""
@@ -145,7 +147,8 @@ class UpgradingRun(Run):
     def _wrong(self, vm: Vm) -> Iterator[str]:
         address = f"{vm.host}.test"
         runs = self._fleet.machine(address).domains[vm.id].running
-        if address not in self._disturbed and vm.id in self._kept and not runs:
+        failed = address in self._disturbed or vm.id in self._struck
+        if not failed and vm.id in self._kept and not runs:
             yield f"{vm.full_name} on {vm.host} ran before, nobody touched it, and it is stopped"
         if self._said_last(vm) == "stop_vm" and runs and not self._was_undone(vm, "stop_vm"):
             yield f"{vm.full_name} on {vm.host} was stopped by its user and runs"
