@@ -27,6 +27,9 @@ TAKEN_AWAY = frozenset(
 has of a VM that is on another one was left by an earlier move: it is replaced, and goes. A VM runs, or its memory is
 on disk."""
 
+NO_ROOM = frozenset({"resize running mdev"})
+"""Their GPU has no room for what was there before beside what they put back."""
+
 
 @pytest.fixture(scope="module", params=[pytest.param(one, id=one.name.replace(" ", "-")) for one in TWO_WAY])
 def staged(request: pytest.FixtureRequest) -> Iterator[Stage]:
@@ -75,6 +78,7 @@ def _things(machine: FakeMachine) -> Iterator[str]:
     yield from (f"file {file}" for file in (*machine.volumes, *machine.seeds, *machine.data))
     yield from (f"{file} of {vm}" for file, (_, vm) in machine.data.items() if vm is not None)
     yield from (f"vGPU {name}" for name in (*machine.mdevs, *machine.vf_types))
+    yield from (f"file {file} of pool {name}" for name, pool in machine.pools.items() for file in pool.files)
     yield from (f"network {name}" for name in machine.networks)
     yield from (f"function {name} of {vm}" for name, vm in machine.nic_owners.items())
     for gpu in machine.gpus:
@@ -83,7 +87,7 @@ def _things(machine: FakeMachine) -> Iterator[str]:
 
 
 def test_what_was_there_before_an_operation_is_there_after_it_was_taken_back(staged: Stage) -> None:
-    if staged.scene.kind in TAKEN_AWAY:
+    if staged.scene.kind in TAKEN_AWAY or staged.scene.name in NO_ROOM:
         return
     after = course(staged)
     for number, machines in enumerate(after):

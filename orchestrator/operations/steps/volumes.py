@@ -18,6 +18,7 @@ from orchestrator.core.actions.volumes import (
     GrowDataVolume,
 )
 from orchestrator.core.errors import Conflict
+from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of, id_of, short_of
@@ -29,8 +30,10 @@ from orchestrator.store.transaction import Transaction
 
 
 def _find_files(context: Context) -> None:
-    """Before any is made: what is on a tenant's volume is not this operation's to remove."""
-    new = [item.file for item in volumes_before(context) if item.state == "new" and context.is_first(item.file)]
+    """Before any is made: what is on a tenant's volume is not this operation's to remove. No host shows what is in a
+    pool (:func:`_make_in_pool`)."""
+    new = [item.file for item in volumes_before(context) if item.state == "new" and item.pool is None]
+    new = [file for file in new if context.is_first(file)]
     if new:
         files = {item.name for item in context.world.link.observe(context.host()).data}
         for file in files.intersection(new):
@@ -52,6 +55,8 @@ def give_volumes(context: Context, vm: Vm) -> None:
     for action in giving(vm, given):
         if isinstance(action, AttachVolume):
             context.make(_attached(action.volume), action)
+        elif isinstance(action, CreateDataVolume) and pool_of(action.volume) is not None:
+            _make_in_pool(context, action)
         else:
             context.perform(action)
 
@@ -61,6 +66,15 @@ def give_volumes(context: Context, vm: Vm) -> None:
 
     if given:
         context.write_at_end(write)
+
+
+def _make_in_pool(context: Context, action: CreateDataVolume) -> None:
+    try:
+        context.make(action.volume, action)
+    except Conflict as error:
+        if error.code == "volume.differs":
+            context.note_found(action.volume)
+        raise
 
 
 def _attached(file: str) -> str:
