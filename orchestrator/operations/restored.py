@@ -26,6 +26,9 @@ from orchestrator.store.transaction import Transaction
 CODE: Final = "operation.restored"
 _MAKES_VM: Final = frozenset({"create_vm", "create_stopped_vm", "preempt_for_vm", "adopt_vm"})
 
+_EVACUATES: Final = {"evacuate_vm": 3, "evacuate_stopped_vm": 2}
+"""How much of its VM the other host shows (:func:`_how_much`) when it has ended."""
+
 
 def is_restored(operation: Operation) -> bool:
     """Whether a backup has it as unfinished."""
@@ -43,12 +46,17 @@ def hosts_of(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys((target, source)))
 
 
+def may_be_dead(job: Job, host: str) -> bool:
+    """It was when its VM left it; what the other one shows may do."""
+    return job.operation.kind in _EVACUATES and host == job.inputs.get("source")
+
+
 def record_outcome(tx: Transaction, job: Job, snapshots: Mapping[str, HostSnapshot], now: float) -> Operation:
     """Of an operation on a VM or a volume: what ``snapshots``, which are fresh, show of it. It has ended then.
 
-    ``snapshots``: of :func:`hosts_of`.
+    ``snapshots``: of :func:`hosts_of`, without one that :func:`may_be_dead` and does not answer.
 
-    :raises Retryable: ``libvirt.unreachable``; :raises Conflict: ``agent.ledger_lost``"""
+    :raises Retryable: ``libvirt.unreachable``, ``host.unreachable``; :raises Conflict: ``agent.ledger_lost``"""
     for snapshot in snapshots.values():
         _check_whole(snapshot)
     operation, vm = job.operation, tx.vms.find_id(job.operation.subject)
@@ -78,7 +86,14 @@ def _settle_move(tx: Transaction, job: Job, vm: Vm, snapshots: Mapping[str, Host
     if not isinstance(place, str):
         return None
     source, target = (str(job.inputs[name]) for name in ("source", "target"))
-    has = max((source, target), key=lambda host: _how_much(snapshots[host], vm.id))
+    shown = {host: _how_much(snapshots[host], vm.id) for host in (source, target) if host in snapshots}
+    if source not in shown and shown[target] < _EVACUATES[job.operation.kind]:
+        raise Retryable(
+            "host.unreachable",
+            f"the VM may be on host {source} still, which does not answer",
+            hint="try again when the host is back",
+        )
+    has = max(shown, key=lambda host: shown[host])
     if has != vm.host:
         exchange(tx, vm, place)
     tx.places.let_go(place)

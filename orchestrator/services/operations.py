@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from orchestrator.core.errors import Conflict, WorldError
+from orchestrator.core.errors import Conflict, Retryable, WorldError
+from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_subject
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
-from orchestrator.operations.restored import hosts_of, is_about_its_host, is_restored, record_outcome
+from orchestrator.operations.restored import hosts_of, is_about_its_host, is_restored, may_be_dead, record_outcome
 from orchestrator.operations.stuck import take_up, ways_out
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
@@ -146,8 +147,15 @@ class OperationService:
 
     def _record(self, operation_id: str, action: str) -> Operation:
         with self.world.store.read() as tx:
-            hosts = [tx.hosts.get(name) for name in hosts_of(tx.operations.get(operation_id))]
-        snapshots = {host.name: self.world.link.observe(host) for host in hosts}
+            job = tx.operations.get(operation_id)
+            hosts = [tx.hosts.get(name) for name in hosts_of(job)]
+        snapshots: dict[str, HostSnapshot] = {}
+        for host in hosts:
+            try:
+                snapshots[host.name] = self.world.link.observe(host)
+            except Retryable:
+                if not may_be_dead(job, host.name):
+                    raise
         with self.world.store.begin() as tx:
             job = tx.operations.get(operation_id)
             _check_stuck(job)
