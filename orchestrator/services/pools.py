@@ -43,7 +43,7 @@ class PoolService:
             clock, ids = self.planner.clock, self.planner.ids
             pool = Pool(id=ids.new_uuid(), name=name, state="new", created_at=clock.now())
             tx.pools.add(pool)
-            started = self._begin(tx, "create_pool", pool, host or _that_mounts(tx, name))
+            started = self._begin(tx, "create_pool", pool, _that_mounts(tx, name, host))
         self.engine.submit(str(started.operation))
         return started
 
@@ -109,21 +109,25 @@ def reaching(planner: Planner, pool: str) -> str:
     raise not_reached(pool.partition(".")[0])
 
 
-def _that_mounts(tx: Transaction, name: str) -> str:
-    """A host where a directory is mounted under the name. :raises NoCapacity: ``pool.not_reached``"""
+def _that_mounts(tx: Transaction, name: str, only: str | None) -> str:
+    """A host where a directory is mounted under the name; ``only``: that one, as others do not count.
+
+    :raises NoCapacity: ``pool.not_reached``"""
     for host in tx.observations.ready():
+        if only not in {None, host.name}:
+            continue
         snapshot = tx.hosts.snapshot(host.name)
         if snapshot is not None and any(pool.name == name and pool.problem is None for pool in snapshot.pools):
             return host.name
-    raise not_reached(name)
+    raise not_reached(name, only)
 
 
-def not_reached(name: str) -> NoCapacity:
-    return NoCapacity(
-        "pool.not_reached",
-        f"no host that is ready has pool {name} mounted",
-        hint=f"mount its directory at {STORAGE}/{DIRECTORY}/{name} on hosts; 'vgpuctl doctor' observes them",
-    )
+def not_reached(name: str, host: str | None = None) -> NoCapacity:
+    """``host``: that was asked for alone."""
+    hint = f"mount its directory at {STORAGE}/{DIRECTORY}/{name} on hosts; 'vgpuctl doctor' observes them"
+    if host is not None:
+        return NoCapacity("pool.not_reached", f"host {host} is not ready, or has not mounted pool {name}", hint=hint)
+    return NoCapacity("pool.not_reached", f"no host that is ready has pool {name} mounted", hint=hint)
 
 
 def pool_on_hosts(tx: Transaction, name: str | None) -> str | None:

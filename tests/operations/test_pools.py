@@ -64,6 +64,14 @@ def test_a_pool_is_declared_on_one_host_and_known_to_all_that_mount_it(bare: Con
     assert bare.machine(OTHER).pools["fast"].pool_id is None
 
 
+def test_a_host_that_has_not_mounted_it_declares_no_pool(bare: ControlPlane) -> None:
+    error = refused("pool.not_reached", NoCapacity, lambda: bare.services.pools.create("slow", host=OTHER))
+    assert f"host {OTHER} is not ready, or has not mounted pool slow" in error.message
+    assert bare.services.pools.list() == ()
+    bare.observer.observe(OTHER)
+    assert run(bare, bare.services.pools.create("fast", host=OTHER).operation) == "done"
+
+
 def test_another_directory_of_that_name_is_not_the_pool(plane: ControlPlane) -> None:
     plane.machine(OTHER).pools["fast"] = replace(plane.machine(OTHER).pools["fast"], pool_id=plane.ids.new_uuid())
     plane.observer.observe(OTHER)
