@@ -214,8 +214,8 @@ class HostTurns:
         self.blocked[one.host] = self._blocked(vms, given_up)
         one = replace(one, refused=left, why=one.why if left else self.blocked[one.host])
         evacuate = self.maintenance.act == "evacuate"
-        kept = {*self._resting} if evacuate else {*given_up, *self._resting}
-        may = (vm for vm in vms if vm.id not in kept and self._may_leave(vm))
+        rests = {*self._resting} if evacuate else {*given_up, *self._resting}
+        may = (vm for vm in vms if vm.id not in rests and self._may_leave(vm))
         ready = sorted(may, key=lambda vm: left.index(vm.id) if vm.id in left else -1)
         free = max(self.maintenance.parallel - busy, 0)
         self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]

@@ -73,8 +73,8 @@ def _power_off(context: Context) -> str:
     with context.world.store.read() as tx:
         state = tx.hosts.get(context.host_name).state
     if state not in LOST:
-        what = f"host {context.host_name} is {state} again, and stays on"
-        raise Conflict("host.answers", what, hint=f"'vgpuctl host uncordon {context.host_name}' has it serve again")
+        hint = f"'vgpuctl host uncordon {context.host_name}' has it serve again"
+        raise Conflict("host.answers", f"host {context.host_name} is {state} again, and stays on", hint=hint)
     return context.world.fencing.power_off(context.host_name)
 
 

@@ -218,11 +218,12 @@ class MaintenanceService:
 def _cancelled(maintenance: Maintenance) -> Maintenance:
     for turn in maintenance.hosts:
         if maintenance.act == "evacuate" and turn.phase in UNDER_WAY:
-            what = f"an evacuation goes on until host {turn.host} is back or given up"
             hint = (
                 f"once it is back 'vgpuctl host uncordon {turn.host}' ends it; 'vgpuctl host forget {turn.host}' before"
             )
-            raise Conflict("maintenance.evacuates", what, hint=hint)
+            raise Conflict(
+                "maintenance.evacuates", f"an evacuation goes on until host {turn.host} is back or given up", hint=hint
+            )  # fmt: skip
         if turn.phase == "empty":
             hint = f"'vgpuctl host uncordon {turn.host}' ends it"
             raise Conflict("maintenance.empty", f"host {turn.host} is empty, and somebody may be at it", hint=hint)
