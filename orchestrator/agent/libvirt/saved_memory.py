@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import libvirt
 
@@ -30,6 +31,9 @@ from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown
 from orchestrator.core.vms.vm import memory_file
 
 _START_S: Final = 300.0
+_SAVING_MS: Final = 2_000_000
+"""The most that QEMU takes."""
+_USUAL_MS: Final = 300
 _PARTIAL: Final = b"LibvirtQemudPart"
 _BEING_SAVED: Final = (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_SAVE)
 
@@ -63,7 +67,7 @@ class SavedMemory:
         files.remove(file)
         try:
             self.libvirt.call(
-                lambda connection: connection.lookupByUUIDString(vm).saveFlags(str(file), None, 0),
+                lambda connection: _save(connection.lookupByUUIDString(vm), file),
                 code="vm.suspend_failed",
                 message="the VM was not suspended",
                 hint="the details hold what libvirt said",
@@ -163,6 +167,19 @@ class SavedMemory:
             else:
                 lines.append(f"{path} {status.st_size} {status.st_mtime_ns}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _save(domain: Any, file: Path) -> None:
+    """QEMU asks the devices again and again until what is left fits into its longest pause, though the guest stands
+    still all the while; of a vGPU nothing ever may. Who runs on gets the usual one again."""
+    with suppress(libvirt.libvirtError):  # as one of libvirt's drivers that cannot set it
+        domain.migrateSetMaxDowntime(_SAVING_MS)
+    try:
+        domain.saveFlags(str(file), None, 0)
+    except libvirt.libvirtError:
+        with suppress(libvirt.libvirtError):
+            domain.migrateSetMaxDowntime(_USUAL_MS)
+        raise
 
 
 def _is_whole(file: Path) -> bool:
