@@ -161,7 +161,7 @@ def apply_group(
 def withdraw_group(
     ctx: typer.Context, name: Name, vm: OfVm = None, network: OnNetwork = None, tenant: Tenant = "default"
 ) -> None:
-    """Take a security group from where apply has put it, named by the same words."""
+    """Take a security group from where it was put. It is named by the words of apply."""
     use = _use(vm, network)
     check_on(session_of(ctx).client.security_group(name, tenant), use)
     _change_uses(ctx, name, tenant, {"remove": [use]})
