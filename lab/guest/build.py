@@ -20,7 +20,7 @@ _HERE = Path(__file__).parent
 _MODULES = [
     "virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "ahci", "sr_mod", "isofs", "button", "evdev",
 ]  # fmt: skip
-_PROGRAMS = ["usr/bin/lspci", "usr/sbin/dropbear"]
+_PROGRAMS = ["usr/bin/lspci", "usr/sbin/dropbear", "usr/bin/dropbearkey"]
 # What a virtual machine can hold; the whole table is a third of the image.
 _VENDORS = ("10de", "8086", "1af4", "1b36", "1234", "1013")
 
