@@ -298,11 +298,12 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     domain.address = _address(machine, action.vm, domain)
     kernel.opened |= set(domain.devices)
     machine.nvram |= {action.vm} if domain.uefi else set()
-    if not forget_memory(machine, action.vm):  # else it goes on where it was
+    resumed = forget_memory(machine, action.vm)
+    if not resumed:
         printed = f"{machine.consoles.get(action.vm, '')}{domain.name} boots\r\n{domain.name} login: \r\n"
         machine.consoles[action.vm] = printed[-_MAX_PRINTED:]
     may_die(machine)
-    return DONE
+    return ActionResult(changed=True, message="it goes on from its memory" if resumed else "")
 
 
 def _check_cpus(machine: SimulatedMachine, domain: Domain) -> None:

@@ -57,7 +57,7 @@ from tests.fakes.fake_whole_gpus import WHOLE_GPUS
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
     before = copy.deepcopy(machine.__dict__)
     (fake_pools.handler(action) or HANDLERS[type(action)])(machine, action)
-    return ActionResult(changed=before != machine.__dict__)
+    return ActionResult(changed=before != machine.__dict__, message=fake_data_volumes.resumed(before, action))
 
 
 def _make_vgpu(machine: FakeMachine, action: MakeVgpu) -> None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
 from orchestrator.core.actions.live_move import LiveMove, MovedVm
-from orchestrator.core.actions.suspension import SuspendDomain
+from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import (
     AttachVolume,
@@ -90,6 +91,12 @@ def begins(machine: FakeMachine, vm: str) -> None:
     kept = machine.written.pop(memory_file(vm), machine.machine_id)
     machine.written.setdefault(memory_of(vm), kept)
     machine.written.pop(waits(vm), None)
+
+
+def resumed(before: Mapping[str, Any], action: HostAction) -> str:
+    """What a resume says that has memory to go on from; ``before``: the machine's members then."""
+    kept = isinstance(action, ResumeDomain) and memory_file(action.vm) in before["volumes"]
+    return "it goes on from its memory" if kept else ""
 
 
 def ends(machine: FakeMachine, vm: str) -> None:

@@ -51,7 +51,8 @@ def test_a_start_resumes_it_and_a_stop_finds_it_so(plane: ControlPlane) -> None:
     operation = plane.services.vms.start("default", "train").operation
     assert operation is not None
     plane.engine.drain()
-    assert plane.services.operations.get(operation).kind == "resume_vm"
+    ended = plane.services.operations.get(operation)
+    assert (ended.kind, ended.state, ended.warnings) == ("resume_vm", "done", ())
 
 
 def test_what_changes_a_stopped_vm_is_refused(plane: ControlPlane) -> None:

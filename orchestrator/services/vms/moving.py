@@ -80,6 +80,8 @@ class VmMoves:
         with self.planner.index.current() as fleet, self.store.read() as tx:
             vm = self._settled(tx, request)
             plan = self._planned(tx, fleet, vm, request, off)
+            if request.spec is not None:
+                within_quota(tx, _place_for(replace(vm, spec=request.spec), plan.vm), vm)
             live = _way_of(vm, request) == "live"
             forecast = None if live else _forecast(tx, request, _disk_file(tx, vm), vm.host, plan.vm.host)
             return MovePlan(

@@ -132,7 +132,7 @@ class VmResizing:
                 raise Conflict(
                     "vm.needs_restart",
                     f"VM {vm.spec.name} runs, and no vGPU, vCPU or memory is exchanged under a guest",
-                    hint=f"'vgpuctl vm resize {vm.spec.name} --offering {request.profile} --restart' restarts it",
+                    hint="the same with --restart shuts it down, and starts it with its new size",
                 )
         return vm
 
