@@ -186,6 +186,7 @@ TABLE: Final[dict[str, Page]] = {
             "rsync ": REAL_GUEST,
         },
     ),
+    "docs/howto/resize-a-vm.md": Page(before=("vgpuctl create-vm train -p t4-2q",)),
     "docs/howto/run-a-server.md": Page(
         words={
             "/run/vgpuctl": "{site}",
