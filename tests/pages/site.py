@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def _wait(made: Site) -> None:
 
 def _hosts(directory: Path, more: list[dict[str, object]]) -> AbstractContextManager[Path]:
     shown = next(text for kind, text in blocks(PAGES / "howto/try-without-hardware.md") if kind == "yaml")
-    fleet = yaml.safe_dump({"groups": [*yaml.safe_load(shown)["groups"], *more]})
+    fleet = json.dumps({"groups": [*yaml.safe_load(shown)["groups"], *more]})  # YAML without aliases
     return simulated_hosts(directory, fleet)
 
 

@@ -157,6 +157,8 @@ TABLE: Final[dict[str, Page]] = {
         elsewhere={
             "export": "is for the next lines",
             "ansible-playbook": "changes machines; tests/playbooks/test_ovn_roles.py runs it on the files of some",
+            "vgpuctl network create blue": "a site with OVN; tests/contract/test_ovn_networks.py has one",
+            "vgpuctl create-vm": "the same",
         }
     ),
     "docs/howto/pin-cpus.md": Page(after=("vgpuctl host set gpu-1 --pinnable-cpus none",)),
@@ -223,7 +225,7 @@ TABLE: Final[dict[str, Page]] = {
         }
     ),
     "docs/howto/share-disks.md": Page(
-        before=("vgpuctl doctor",),
+        exits={"vgpuctl doctor": GONE_HOSTS},
         after=("vgpuctl delete-vm train --yes", "vgpuctl volume delete data --yes"),
     ),
     "docs/howto/share-between-tenants.md": Page(
