@@ -71,11 +71,12 @@ def test_a_thread_moves_what_was_committed_and_the_log_begins_anew(
     monkeypatch.setattr(wal, "EVERY", 1)
     store = opened(tmp_path)
     moved(store)
+    of_tables = (tmp_path / "d.sqlite-wal").stat().st_size
     for number in range(40):
         write(store, 1, MANY)
         moved(store)
         assert in_the_file_alone(tmp_path) == (number + 1) * MANY
-    assert (tmp_path / "d.sqlite-wal").stat().st_size < 10 * LARGE
+    assert (tmp_path / "d.sqlite-wal").stat().st_size < of_tables + 10 * LARGE
     store.close()
 
 
