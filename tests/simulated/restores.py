@@ -232,7 +232,8 @@ class SoakRun(UpgradingRun):
         for name, vm in self._disks[address].items():
             wanted = kinds[vm, "delete_vm"] or vm in self._removed
             undone = vm not in self._made and any(kinds[vm, kind] for kind in _MAKING)
-            if name not in machine.volumes and not (wanted or undone):
+            moved = any(name in disks for other, disks in self._disks.items() if other != address)
+            if name not in machine.volumes and not (wanted or undone or moved):
                 yield f"disk {name} of VM {vm} is lost: {sorted(kind for one, kind in kinds if one == vm)}"
 
     def _ended_early(self, view: HostView) -> Iterator[str]:
