@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
@@ -66,13 +66,10 @@ class NetworkService:
         with self.store.begin() as tx:
             if tenant is not None:
                 known_tenant(tx, tenant)
-            existing = tx.networks.find(name if tenant is None else own_name(tenant, name))
-            if existing is not None and existing.subnet is not None and subnet in {None, existing.subnet}:
-                return existing
-            if existing is not None:
-                raise _exists(name)
-            _check_name_free(tx, name, tenant)
-            return self._add(tx, name, subnet, tenant, operator=operator)
+            existing = _existing(
+                tx, name, tenant, lambda known: known.subnet is not None and subnet in {None, known.subnet}
+            )
+            return existing or self._add(tx, name, subnet, tenant, operator=operator)
 
     def _add(self, tx: Transaction, name: str, subnet: str | None, tenant: str | None, *, operator: bool) -> Network:
         if subnet is None:
@@ -105,12 +102,9 @@ class NetworkService:
         wanted = Network(name=own_name(tenant, name), overlay=overlay.checked(self.ids.new_uuid()))
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
-            existing = tx.networks.find(wanted.name)
-            if existing is not None and overlay.is_like(existing.overlay):
-                return existing
+            existing = _existing(tx, name, tenant, lambda known: overlay.is_like(known.overlay))
             if existing is not None:
-                raise _exists(name)
-            _check_name_free(tx, name, tenant)
+                return existing
             _check_number(tx, tenant)
             tx.networks.add(wanted)
             self._note(tx, "add_network", wanted, wanted.place)
@@ -141,12 +135,9 @@ class NetworkService:
             if tenant is not None:
                 known_tenant(tx, tenant)
                 _check_number(tx, tenant)
-            existing = tx.networks.find(wanted.name)
-            if existing is not None and replace(existing, shared=wanted.shared) == wanted:
-                return existing
+            existing = _existing(tx, name, tenant, lambda known: replace(known, shared=wanted.shared) == wanted)
             if existing is not None:
-                raise _exists(name)
-            _check_name_free(tx, name, tenant)
+                return existing
             _check_bridge_free(tx, uplink)
             tx.networks.add(wanted)
             self._note(tx, "add_network", wanted, wanted.place)
@@ -316,6 +307,16 @@ def _of_site(tx: Transaction, name: str, *, everybody: bool = True) -> Network:
         hint = f"tenant {owners[0]} has one: --tenant {owners[0]}"
         raise NotFound("network.unknown", f"no network of the site is called {name[:63]!a}", hint=hint)
     raise unknown_network(name, dict.fromkeys(candidate.short for candidate in networks))
+
+
+def _existing(tx: Transaction, name: str, tenant: str | None, is_same: Callable[[Network], bool]) -> Network | None:
+    """The network that is asked for again. :raises Conflict: ``network.exists``: another one has the name"""
+    existing = tx.networks.find(name if tenant is None else own_name(tenant, name))
+    if existing is None:
+        _check_name_free(tx, name, tenant)
+    elif not is_same(existing):
+        raise _exists(name)
+    return existing
 
 
 def _check_name_free(tx: Transaction, name: str, tenant: str | None) -> None:

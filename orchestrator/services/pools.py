@@ -37,13 +37,17 @@ class PoolService:
         :raises InvalidInput: ``pool.name_invalid``; :raises NotFound: ``host.unknown``
         :raises Conflict: ``pool.exists``; :raises NoCapacity: ``pool.not_reached``"""
         check_pool_name(name)
-        with self.store.begin() as tx:
+        with self.store.read() as tx:  # snapshots of all hosts may have to be read, which no writer waits for
             if host is not None:
                 tx.hosts.get(host)
-            clock, ids = self.planner.clock, self.planner.ids
-            pool = Pool(id=ids.new_uuid(), name=name, state="new", created_at=clock.now())
+            writes = _that_mounts(tx, name, host)
+        clock, ids = self.planner.clock, self.planner.ids
+        pool = Pool(id=ids.new_uuid(), name=name, state="new", created_at=clock.now())
+        with self.store.begin() as tx:
             tx.pools.add(pool)
-            started = self._begin(tx, "create_pool", pool, _that_mounts(tx, name, host))
+            if writes is None:
+                raise not_reached(name, host)
+            started = self._begin(tx, "create_pool", pool, writes)
         self.engine.submit(str(started.operation))
         return started
 
@@ -109,17 +113,15 @@ def reaching(planner: Planner, pool: str) -> str:
     raise not_reached(pool.partition(".")[0])
 
 
-def _that_mounts(tx: Transaction, name: str, only: str | None) -> str:
-    """A host where a directory is mounted under the name; ``only``: that one, as others do not count.
-
-    :raises NoCapacity: ``pool.not_reached``"""
+def _that_mounts(tx: Transaction, name: str, only: str | None) -> str | None:
+    """A host where a directory is mounted under the name; ``only``: that one, as others do not count."""
     for host in tx.observations.ready():
         if only not in {None, host.name}:
             continue
         snapshot = tx.hosts.snapshot(host.name)
         if snapshot is not None and any(pool.name == name and pool.problem is None for pool in snapshot.pools):
             return host.name
-    raise not_reached(name, only)
+    return None
 
 
 def not_reached(name: str, host: str | None = None) -> NoCapacity:

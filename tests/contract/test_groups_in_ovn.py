@@ -29,7 +29,7 @@ from orchestrator.services.northbound import NorthboundKeeper, compare
 from orchestrator.services.security_groups import NamedUse
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.ovn_chassis import ovn_chassis
-from tests.fakes.ovn_databases import RealOvn, real_ovn
+from tests.fakes.ovn_databases import RealOvn
 
 POSTGRES = SecurityRule(direction="in", protocol="tcp", first_port=5432, last_port=5432, group="web")
 WEB, DB = NamedUse(vm="web"), NamedUse(vm="db", network="blue")
@@ -94,19 +94,6 @@ class Meanwhile:
     def _now(self, what: str) -> None:
         while what == self.when and self.happens:
             self.happens.pop()()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealOvn]:
-    with real_ovn(tmp_path_factory.mktemp("ovn")) as made:
-        yield made
-
-
-@pytest.fixture
-def ovn(shared: RealOvn) -> RealOvn:
-    for table in ("logical_switch", "logical_router", "dhcp_options", "dns", "port_group"):
-        shared.nbctl("--all", "destroy", table)
-    return shared
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,27 +17,13 @@ from orchestrator.core.northbound.networks import TABLES, Card, card_rows, netwo
 from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, removal
 from orchestrator.core.overlay import OvnNetwork, port_id
 from orchestrator.core.vms.network import Network
-from tests.fakes.ovn_databases import RealOvn, real_ovn
+from tests.fakes.ovn_databases import RealOvn
 
 SITE = "site-1"
 BLUE = Network(name="acme.blue")
 OVERLAY = OvnNetwork(id="0f1d8f4e-0000-4000-8000-000000000001", subnets=("10.0.0.0/24", "203.0.113.0/28"))
 WEB = Card(vm="vm-1", name="web", number=0, address="10.0.0.5", hosts=("gpu-1",))
 DB = Card(vm="vm-2", name="db", number=1, address="203.0.113.2", hosts=("gpu-2",))
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealOvn]:
-    with real_ovn(tmp_path_factory.mktemp("ovn")) as made:
-        yield made
-
-
-@pytest.fixture
-def ovn(shared: RealOvn) -> RealOvn:
-    """Empty."""
-    for table in ("logical_switch", "logical_router", "dhcp_options", "dns"):
-        shared.nbctl("--all", "destroy", table)
-    return shared
 
 
 def _northbound(ovn: RealOvn) -> OvnNorthbound:

@@ -22,16 +22,10 @@ from orchestrator.services.northbound import NorthboundKeeper, compare
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, t4
-from tests.fakes.ovn_databases import RealOvn, real_ovn
+from tests.fakes.ovn_databases import RealOvn
 
 OVN_HOST = (Bridge(name="br-int", kind="openvswitch"),)
 SMALL = NewOvnNetwork(subnets=("10.0.0.0/29",))
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealOvn]:
-    with real_ovn(tmp_path_factory.mktemp("ovn")) as made:
-        yield made
 
 
 @dataclass
@@ -44,13 +38,6 @@ class MaybeAway:
     def open(self) -> AbstractContextManager[NorthboundSession]:
         where = "unix:/nowhere" if self.away else self.ovn.socket("northbound")
         return OvnNorthbound(endpoints=(where,), trust=lambda: None).open()
-
-
-@pytest.fixture
-def ovn(shared: RealOvn) -> RealOvn:
-    for table in ("logical_switch", "logical_router", "dhcp_options", "dns", "port_group"):
-        shared.nbctl("--all", "destroy", table)
-    return shared
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.vms.network import MAX_CARDS
-from orchestrator.services.messages import Started
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
 from tests.operations.cards_of_vms import NETWORK, with_vm
-from tests.operations.test_resizing import refused
-from tests.operations.test_vm_life import finished
+from tests.operations.test_volumes import done, refused
 
 
 @pytest.fixture
@@ -21,11 +19,6 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     with plane_with(tmp_path) as made:
         with_vm(start=True)(made)
         yield made
-
-
-def done(plane: ControlPlane, started: Started) -> None:
-    ended = finished(plane, started.operation)
-    assert ended.state == "done", ended.error
 
 
 def networks(plane: ControlPlane) -> tuple[str, ...]:

@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import ResizePlan, ResizeVm, Started
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
 from tests.operations import moves, resizes
-from tests.operations.test_vm_life import finished
+from tests.operations.test_volumes import done, refused
 
 SMALL, LARGE = resizes.SIZES[L40S_HOST]
 
@@ -47,18 +47,6 @@ def resize(plane: ControlPlane, request: ResizeVm) -> Started:
 
 def plan(plane: ControlPlane, request: ResizeVm) -> ResizePlan:
     return plane.services.resizing.plan(request)
-
-
-def done(plane: ControlPlane, started: Started) -> None:
-    ended = finished(plane, started.operation)
-    assert ended.state == "done", ended.error
-
-
-def refused(code: str, kind: type[VgpuctlError], call: Callable[[], object]) -> VgpuctlError:
-    with pytest.raises(kind) as error:
-        call()
-    assert error.value.code == code
-    return error.value
 
 
 def test_a_vm_alone_on_its_gpu_gets_another_size_there(plane: ControlPlane) -> None:

@@ -106,11 +106,14 @@ def _details(group: Json) -> list[str]:
     )
 
 
+def _show(ctx: typer.Context, group: Json) -> None:
+    show(group, format_of(ctx), lambda: _details(group))
+
+
 @app.command("create")
 def create(ctx: typer.Context, name: NewName, tenant: Tenant = "default") -> None:
     """Create a security group. It lets everything out and nothing in, until it has other rules."""
-    group = session_of(ctx).client.create_security_group({"name": name, "tenant": tenant})
-    show(group, format_of(ctx), lambda: _details(group))
+    _show(ctx, session_of(ctx).client.create_security_group({"name": name, "tenant": tenant}))
 
 
 @app.command("list")
@@ -130,8 +133,7 @@ def list_groups(
 @app.command("show")
 def show_group(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
     """Show one security group."""
-    group = session_of(ctx).client.security_group(name, tenant)
-    show(group, format_of(ctx), lambda: _details(group))
+    _show(ctx, session_of(ctx).client.security_group(name, tenant))
 
 
 @app.command("set")
@@ -145,8 +147,7 @@ def set_group(
 ) -> None:
     """Set a security group's description and labels."""
     changes = something_said(description, label, unlabel)
-    group = session_of(ctx).client.describe_security_group(name, changes, tenant)
-    show(group, format_of(ctx), lambda: _details(group))
+    _show(ctx, session_of(ctx).client.describe_security_group(name, changes, tenant))
 
 
 @app.command("apply")
@@ -183,8 +184,7 @@ def _use(vm: str | None, network: str | None) -> dict[str, str | None]:
 
 
 def _change_uses(ctx: typer.Context, name: str, tenant: str, changes: dict[str, object]) -> None:
-    group = session_of(ctx).client.change_group_uses(name, changes, tenant)
-    show(group, format_of(ctx), lambda: _details(group))
+    _show(ctx, session_of(ctx).client.change_group_uses(name, changes, tenant))
 
 
 @app.command("delete")
@@ -240,5 +240,4 @@ def _rule(
 
 
 def _change_rules(ctx: typer.Context, name: str, tenant: str, changes: dict[str, object]) -> None:
-    group = session_of(ctx).client.change_group_rules(name, changes, tenant)
-    show(group, format_of(ctx), lambda: _details(group))
+    _show(ctx, session_of(ctx).client.change_group_rules(name, changes, tenant))
