@@ -64,6 +64,7 @@ from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.firmware import window_for
 from orchestrator.core.errors import Conflict, Denied, InvalidInput
 from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.hosts.pool import pool_of, short_of
 
 
 @dataclass(frozen=True)
@@ -316,6 +317,14 @@ def _is_newer(token: FencingToken, than: FencingToken) -> bool:
     return than.is_stale(token.epoch, attempt)
 
 
+def _turn_of(action: HostAction) -> str:
+    """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer."""
+    if isinstance(action, DeclarePool | WithdrawPool):
+        return f"pool {action.name}"
+    pool = pool_of(getattr(action, "volume", ""))
+    return getattr(action, "vm", None) or (HOST if pool is None else f"pool {short_of(pool)}")
+
+
 class Performer:
     def __init__(self, ledger: Ledger, turns: Turns, wanted: RestoreList, handlers: Handlers) -> None:
         self._ledger = ledger
@@ -329,7 +338,7 @@ class Performer:
 
         :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
         """
-        with self.turn(getattr(action, "vm", None) or HOST, token, action):
+        with self.turn(_turn_of(action), token, action):
             self._wanted.before(action)
             result = self._handlers[type(action)](action)
             if not isinstance(action, SettleLedger):

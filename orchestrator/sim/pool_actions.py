@@ -18,7 +18,7 @@ from orchestrator.core.actions.host_actions import (
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
-from orchestrator.core.hosts.pool import is_the_pool, pool_of, short_of
+from orchestrator.core.hosts.pool import held_elsewhere, is_the_pool, pool_of, short_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.vms.vm import DATA_FILE
 from orchestrator.sim import vm_actions
@@ -117,6 +117,7 @@ def _delete_data(machine: SimulatedMachine, action: DeleteDataVolume) -> ActionR
     pool = pool_with(machine, action.volume)
     if machine.owner(_key(action.volume)) is not None or action.volume in pool.writers:
         raise Conflict("volume.in_use", "a VM has the data volume")
+    _check_no_other(machine, pool, action)
     changed = pool.files.pop(action.volume, None) is not None
     pool.leases.pop(action.volume, None)
     may_die(machine)
@@ -129,6 +130,7 @@ def _attach(machine: SimulatedMachine, action: AttachVolume) -> ActionResult:
         raise NotFound("volume.missing", "the data volume is not in its pool")
     if vm not in {None, action.vm}:
         raise Conflict("volume.in_use", "another VM has the data volume")
+    _check_no_other(machine, pool, action)
     _hold(machine, pool, action.volume)
     claim(machine, _key(action.volume), action.vm)
     return ActionResult(changed=vm is None)
@@ -155,7 +157,7 @@ def _start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     shared = [(pool_with(machine, file), file) for file in files if pool_of(file) is not None]
     for pool, file in shared:
         if pool.leases.get(file) != machine.machine_id:
-            raise Conflict("pool.held_elsewhere", "the VM's disk in the pool is another host's to open")
+            raise held_elsewhere(file, pool.leases.get(file))
         if file in pool.writers:
             raise Fatal("vm.start_failed", "the VM did not start", details='Failed to get "write" lock')
     for pool, file in shared:
@@ -185,6 +187,11 @@ def _hold(machine: SimulatedMachine, pool: SimulatedPool, file: str) -> bool:
     pool.leases[file] = machine.machine_id
     may_die(machine)
     return True
+
+
+def _check_no_other(machine: SimulatedMachine, pool: SimulatedPool, action: AttachVolume | DeleteDataVolume) -> None:
+    if pool.leases.get(action.volume) not in {None, action.gone, machine.machine_id}:
+        raise held_elsewhere(action.volume, pool.leases[action.volume])
 
 
 def _check_closed(machine: SimulatedMachine, pool: SimulatedPool, file: str) -> None:

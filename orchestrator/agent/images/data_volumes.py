@@ -27,7 +27,7 @@ from orchestrator.core.actions.volumes import (
     GrowDataVolume,
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.hosts.pool import file_path, pool_of
+from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
@@ -98,7 +98,7 @@ class DataVolumes:
     def delete(self, action: DeleteDataVolume) -> ActionResult:
         """Gone already is fine.
 
-        :raises Conflict: ``volume.in_use``, ``host.foreign_file``"""
+        :raises Conflict: ``volume.in_use``, ``host.foreign_file``, ``pool.held_elsewhere``, ``pool.open_elsewhere``"""
         path, changed = self._path(action.volume), False
         if path.exists() or path.is_symlink():
             self._check_ours(action.volume)
@@ -107,6 +107,7 @@ class DataVolumes:
                 raise Conflict("volume.in_use", "a VM has the data volume", hint="detach it first", details=vm)
             self._check_closed(path)
             if pool_of(path.name) is not None:
+                self._pools.check_no_other(path.name, action.gone)
                 self._pools.hold(path.name, path)
                 self._pools.let_go(path.name)
             changed = files.remove(path)
@@ -116,12 +117,13 @@ class DataVolumes:
 
     def attach(self, action: AttachVolume) -> ActionResult:
         """:raises NotFound: ``volume.missing``
-        :raises Conflict: ``volume.in_use``, ``host.foreign_file``, ``pool.open_elsewhere``"""
+        :raises Conflict: ``volume.in_use``, ``host.foreign_file``, ``pool.held_elsewhere``, ``pool.open_elsewhere``"""
         path = self._existing(action.volume)
         vm = self.user(path.name)
         if vm not in {None, action.vm}:
             raise Conflict("volume.in_use", "another VM has the data volume", hint="detach it first", details=vm)
         if pool_of(path.name) is not None:
+            self._pools.check_no_other(path.name, action.gone)
             self._pools.hold(path.name, path)
         self._ledger.claim(f"attached:{path.name}", action.vm)
         return ActionResult(changed=vm is None)
@@ -140,17 +142,19 @@ class DataVolumes:
         return ActionResult(changed=True)
 
     def settle(self, known: Iterable[KnownVolume]) -> None:
-        """Write down again that those which are here are ours, and who has them.
+        """Write down again that those which are here are ours, and who has them; of a pool, which may be away, that
+        alone.
 
         :raises Conflict: ``host.owned_by_other``"""
         for of_volume in known:
-            volume = id_in(of_volume.volume)
-            path = Path(file_path(str(self._paths.storage), "data", of_volume.volume))
-            if path.is_file() and not path.is_symlink():
-                if pool_of(path.name) is None:
-                    self._ledger.claim(f"data:{path.name}", volume)
-                if of_volume.vm is not None:
-                    self._ledger.claim(f"attached:{path.name}", of_volume.vm)
+            volume, file = id_in(of_volume.volume), of_volume.volume
+            if pool_of(file) is None:
+                path = self._paths.data / file
+                if not path.is_file() or path.is_symlink():
+                    continue
+                self._ledger.claim(f"data:{file}", volume)
+            if of_volume.vm is not None:
+                self._ledger.claim(f"attached:{file}", of_volume.vm)
 
     def user(self, name: str) -> str | None:
         """Id of the VM that has it."""

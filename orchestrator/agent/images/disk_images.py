@@ -8,6 +8,7 @@ only ever read as the format it was given as: a raw disk may carry any bytes at 
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.process import ChildHangs, run
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.domain_xml.firmware import nvram_file
-from orchestrator.core.errors import Fatal, Unknown
+from orchestrator.core.errors import Conflict, Fatal, Unknown
 
 _HEADER = struct.Struct(">4sIQIIQ")
 """magic, version, backing file offset, backing file size, cluster bits, virtual size"""
@@ -61,6 +62,31 @@ def read_header(path: Path, image_format: ImageFormat) -> ImageHeader:
     if version == 3 and len(head) >= _INCOMPATIBLE_OFFSET + 8:
         (features,) = struct.unpack_from(">Q", head, _INCOMPATIBLE_OFFSET)
     return ImageHeader(virtual, backing, bool(features & _EXTERNAL_DATA_FILE))
+
+
+def backing_of(volume: Path, unread: str | None = None) -> str | None:
+    """The file that a disk of ours says it lies on. ``unread``: of one whose file system does not let it be read."""
+    try:
+        name = read_header(volume, "qcow2").backing_name
+        return None if name is None else os.path.normpath(volume.parent / name)
+    except (FileNotFoundError, Fatal):
+        return None
+    except OSError:
+        return unread
+
+
+def is_unused(base: Path) -> bool:
+    """Whether a base image is there, and no disk beside it lies on it. :raises Conflict: ``image.in_use``"""
+    if not base.exists():
+        return False
+    disks = (base.parent.parent / "volumes").iterdir()
+    users = [disk.name for disk in disks if backing_of(disk, unread=str(base)) == str(base)]
+    if users:
+        raise Conflict(
+            "image.in_use", "disks on this host are based on the image", hint="delete their VMs first",
+            details=", ".join(sorted(users)),
+        )  # fmt: skip
+    return True
 
 
 def check_base_image(path: Path, image_format: ImageFormat) -> ImageHeader:

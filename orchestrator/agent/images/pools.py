@@ -14,10 +14,12 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.agent.images import files
 from orchestrator.agent.paths import Paths
@@ -25,7 +27,7 @@ from orchestrator.agent.sysfs import reading
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.pools import DeclarePool, WithdrawPool
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
-from orchestrator.core.hosts.pool import MAX_NAME, is_the_pool, pool_of, short_of
+from orchestrator.core.hosts.pool import MAX_NAME, held_elsewhere, is_the_pool, pool_of, short_of
 from orchestrator.core.hosts.snapshot import FileSnapshot, PoolSnapshot
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.units import MIB
@@ -35,6 +37,7 @@ _DIRECTORIES: Final = ("images", "volumes", "data", "leases")
 _HOLD: Final = ("volumes", "data")
 _LIMIT_S: Final = 3.0
 """A file system over the network may not answer at all; then its pool is told so, and nothing else waits for it."""
+_SILENT: Final = "its file system does not answer"
 _WRITES: Final = 101
 """RAW_LOCK_PERM_BASE and BLK_PERM_WRITE's bit of QEMU's block/file-posix.c: held by who writes."""
 _LOCK: Final = struct.Struct("hhqqi4x")
@@ -43,6 +46,7 @@ _BLOCK: Final = 512
 """What ``st_blocks`` counts in."""
 
 
+T = TypeVar("T")
 _Observed = tuple[PoolSnapshot, tuple[FileSnapshot, ...]]
 """A pool, and the disks there of VMs of this host."""
 
@@ -53,28 +57,28 @@ class Mount:
 
     name: str
     directory: Path
+    problem: str | None = None
+    """Why locks there say nothing: who has a disk open is asked by them (:func:`is_written`)."""
 
 
 class MountedPools:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        self._asked: dict[str, threading.Thread] = {}
-        """Those that have not answered yet."""
+        self._overdue: dict[str, Future[Any]] = {}
+        """The question that a pool has left without an answer for longer than its limit."""
 
     def home(self, pool: str) -> Path:
         """Its directory, ``pool`` as hosts call it.
 
-        :raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.is_another``"""
+        :raises Retryable: ``pool.not_mounted``, ``pool.silent``; :raises Conflict: ``pool.is_another``,
+            ``pool.no_locks``"""
         name = short_of(pool)
         directory = self._mounted(name)
-        pool_id = _id_in(directory)
-        if pool_id is None or not is_the_pool(pool, pool_id):
-            raise _another(name, pool_id)
-        _check_not_linked(directory)
+        self.within_limit(name, partial(_check_is, pool, directory))
         return directory
 
     def declare(self, action: DeclarePool) -> ActionResult:
-        """:raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.is_another``
+        """:raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.is_another``, ``pool.no_locks``
         :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
         directory = self._mounted(action.name)
         pool_id = _id_in(directory)
@@ -116,15 +120,16 @@ class MountedPools:
     def mounted(self) -> Iterator[Mount]:
         """Directories below ours that something is mounted on, by name. Nothing there is opened."""
         text = reading.text(self._paths.proc / "self/mountinfo") or ""
-        points = {_unescaped(line.split()[4]) for line in text.splitlines() if len(line.split()) > 4}
-        for point in sorted(points):
+        lines = [line.split() for line in text.splitlines()]
+        points = {_unescaped(fields[4]): _no_locks(fields[5:]) for fields in lines if len(fields) > 4}
+        for point, problem in sorted(points.items()):  # of two at one point the later one is seen
             path = Path(point)
             if path.parent == self._paths.pools and is_name(path.name) and len(path.name) <= MAX_NAME:
-                yield Mount(path.name, path)
+                yield Mount(path.name, path, problem)
 
     def observe(self, owners: Mapping[str, str]) -> tuple[tuple[PoolSnapshot, ...], tuple[FileSnapshot, ...]]:
         """Those that are mounted, and of the disks there those of VMs of this host. ``owners``: file → VM."""
-        observed = [self._within_limit(pool, owners) for pool in self.mounted()]
+        observed = [self._observed(pool, owners) for pool in self.mounted()]
         return tuple(pool for pool, _ in observed), tuple(disk for _, disks in observed for disk in disks)
 
     def lease(self, file: str) -> str | None:
@@ -138,14 +143,19 @@ class MountedPools:
         """:raises Conflict: ``pool.held_elsewhere``"""
         holder = self.lease(file)
         if holder != self._own_id():
-            raise Conflict(
-                "pool.held_elsewhere", "the VM's disk in the pool is another host's to open",
-                hint="the VM moved, or was started elsewhere: 'vgpuctl list-vms -A' tells its host",
-                details=f"{file}: {'nobody' if holder is None else f'machine {holder}'}",
-            )  # fmt: skip
+            hint = "the VM moved, or was started elsewhere: 'vgpuctl list-vms -A' tells its host"
+            raise held_elsewhere(file, holder, hint)
+
+    def check_no_other(self, file: str, gone: str | None) -> None:
+        """That no other host may open it. ``gone``: machine that is given up.
+
+        :raises Conflict: ``pool.held_elsewhere``"""
+        holder = self.lease(file)
+        if holder not in {None, gone, self._own_id()}:
+            raise held_elsewhere(file, holder, "a VM of that host had it last: detach it there, or forget the host")
 
     def hold(self, file: str, path: Path) -> bool:
-        """This host alone may open it from now on. Whether it was another's, or nobody's.
+        """This host alone may open it from now on, whoever might before. Whether it was another's, or nobody's.
 
         :raises Conflict: ``pool.open_elsewhere``"""
         if self.is_held_here(file):
@@ -174,25 +184,66 @@ class MountedPools:
         return own
 
     def _mounted(self, name: str) -> Path:
-        directory = next((pool.directory for pool in self.mounted() if pool.name == name), None)
-        if directory is None:
+        pool = next((pool for pool in self.mounted() if pool.name == name), None)
+        if pool is None:
             raise Retryable(
                 "pool.not_mounted", f"nothing is mounted for pool {name} on the host",
                 hint=f"mount it at {self._paths.pools / name}",
             )  # fmt: skip
-        return directory
+        if pool.problem is not None:
+            raise Conflict(
+                "pool.no_locks", f"pool {name} is mounted without locks that other hosts see",
+                hint="mount it with locks: NFS 4 without local_lock, or CephFS", details=pool.problem,
+            )  # fmt: skip
+        return pool.directory
 
-    def _within_limit(self, pool: Mount, owners: Mapping[str, str]) -> _Observed:
-        """Asked on a thread, which waits in the kernel for as long as the other side is away."""
-        silent = PoolSnapshot(name=pool.name, pool_id=None, problem="its file system does not answer"), ()
-        if (last := self._asked.get(pool.name)) is not None and last.is_alive():
-            return silent
-        answers: list[_Observed] = []
-        thread = threading.Thread(target=lambda: answers.append(_observed(pool, owners)), daemon=True)
-        self._asked[pool.name] = thread
-        thread.start()
-        thread.join(_LIMIT_S)
-        return next(iter(answers), silent)
+    def _observed(self, pool: Mount, owners: Mapping[str, str]) -> _Observed:
+        if pool.problem is not None:
+            return PoolSnapshot(name=pool.name, pool_id=None, problem=pool.problem), ()
+        try:
+            return self.within_limit(pool.name, partial(_observed, pool, owners))
+        except Retryable:
+            return PoolSnapshot(name=pool.name, pool_id=None, problem=_SILENT), ()
+
+    def within_limit(self, pool: str, ask: Callable[[], T], limit_s: float | None = None) -> T:
+        """What ``ask`` returns or raises, on a thread: it waits in the kernel for as long as the other side is away.
+
+        :raises Retryable: ``pool.silent``: it may still end, and nothing is asked of the pool until then"""
+        overdue, answer = self._overdue.get(pool), Future[T]()
+        if overdue is None or overdue.done():
+            threading.Thread(target=_answered, args=(answer, ask), daemon=True).start()
+            if wait([answer], _LIMIT_S if limit_s is None else limit_s).done:
+                return answer.result()
+            self._overdue[pool] = answer
+        hint = "what it is mounted from is away, or the network to it: look there"
+        raise Retryable("pool.silent", f"pool {pool} does not answer on the host", hint=hint)
+
+
+def _answered(answer: Future[T], ask: Callable[[], T]) -> None:
+    try:
+        answer.set_result(ask())
+    except Exception as error:  # noqa: BLE001 - raised by whoever waits
+        answer.set_exception(error)
+
+
+def _check_is(pool: str, directory: Path) -> None:
+    pool_id = _id_in(directory)
+    if pool_id is None or not is_the_pool(pool, pool_id):
+        raise _another(short_of(pool), pool_id)
+    _check_not_linked(directory)
+
+
+def _no_locks(fields: list[str]) -> str | None:
+    """Why a mount's locks are not seen by other hosts. ``fields``: of mountinfo, from its options on."""
+    kind, _, options = (*fields[fields.index("-") + 1 :], "", "", "")[:3] if "-" in fields else ("", "", "")
+    if not kind.startswith("nfs"):
+        return None
+    values = dict(option.partition("=")[::2] for option in options.split(","))
+    if values.get("vers", "4")[0] < "4":
+        return f"it is mounted by NFS {values['vers']}: its locks are another service's, which may be off"
+    if "nolock" in values or values.get("local_lock", "none") != "none":
+        return "it is mounted with locks that this host alone sees (nolock, local_lock)"
+    return None
 
 
 def is_written(path: Path) -> bool:

@@ -9,18 +9,26 @@ import hashlib
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from orchestrator.agent.images import files
 from orchestrator.agent.images.data_volumes import DataVolumes
-from orchestrator.agent.images.disk_images import NvramFiles, check_base_image, create_overlay, read_header
+from orchestrator.agent.images.disk_images import (
+    NvramFiles,
+    backing_of,
+    check_base_image,
+    create_overlay,
+    is_unused,
+    read_header,
+)
 from orchestrator.agent.images.pool_disks import PoolDisks, check_closed
 from orchestrator.agent.images.pools import MountedPools
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.turns import Turns
 from orchestrator.core.actions.host_actions import ActionResult, CreateVolume, ImageFormat
 from orchestrator.core.actions.pools import LeaveDisks
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
@@ -33,6 +41,8 @@ _KINDS = {"volumes": "volume", "seeds": "seed", "data": "attached", "nvram": "nv
 """Directory of ours → what its files are in the ledger."""
 _MAX_SEED_BYTES = 8 * 1024 * 1024
 _CHUNK = 256 * 1024
+_BASES_S = 30.0
+"""How long a pool may take to have all headers of its disks read."""
 _MAX_CHAIN = 64
 """Files that lie on each other; a chain that is longer is none that runs."""
 
@@ -67,8 +77,9 @@ class Storage:
         """:raises Fatal: ``host.storage_failed``"""
         self.paths = paths
         self._ledger = ledger
-        self._bases = threading.Lock()
-        """From the look whether a base image is there, or is nobody's base, until that has been acted upon."""
+        self._bases = Turns()
+        """Of the own directory, and of each pool: from whether a base image is there, or is nobody's base, is read
+        until that has been acted upon."""
         self.pools = MountedPools(paths)
         self.shared = PoolDisks(paths, ledger, self.pools)
         self.data = DataVolumes(paths, ledger, self.pools)
@@ -110,10 +121,10 @@ class Storage:
             raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="64TiB at most")
         if self.is_ours(target, "volume", action.vm):
             header = read_header(target, "qcow2")
-            if self._backing(target) != str(base) or header.virtual_bytes != action.size_bytes:
+            if backing_of(target) != str(base) or header.virtual_bytes != action.size_bytes:
                 raise Conflict("volume.differs", "the VM's disk exists with another size or image", details=target.name)
             return ActionResult(changed=False)
-        with self._bases:
+        with self._bases.of(str(target.parent.parent)):
             if pool_of(action.volume) is not None:
                 self._keep_in_pool(base)
                 self.pools.hold(action.volume, target)
@@ -179,22 +190,24 @@ class Storage:
         return self._delete(self.paths.seeds, "seed", vm, seed)
 
     def delete_image(self, sha256: str, image_format: ImageFormat) -> ActionResult:
-        """What cannot be read counts as based on it. :raises Conflict: ``image.in_use``"""
-        path = self.paths.images / image_name(sha256, image_format)
-        copies = [path, *(pool.directory / "images" / path.name for pool in self.pools.mounted())]
-        with self._bases:
-            users = [volume.name for base in copies for volume in self._lying_on(base)]
-            if users:
-                raise Conflict(
-                    "image.in_use", "disks on this host are based on the image", hint="delete their VMs first",
-                    details=", ".join(sorted(users)),
-                )  # fmt: skip
-            return ActionResult(changed=sum(files.remove(base) for base in copies) > 0)
+        """What cannot be read counts as based on it. Of no home it is removed where disks of another lie on it.
 
-    def _lying_on(self, base: Path) -> Iterator[Path]:
-        if base.exists():
-            disks = (base.parent.parent / "volumes").iterdir()
-            yield from (disk for disk in disks if self._backing(disk, unread=str(base)) == str(base))
+        :raises Conflict: ``image.in_use``; :raises Retryable: ``pool.silent``"""
+        name, own, pools = image_name(sha256, image_format), self.paths.storage, tuple(self.pools.mounted())
+
+        def of_all(act: Callable[[Path], bool]) -> bool:
+            changed = [
+                self.pools.within_limit(pool.name, partial(self._with_base, pool.directory, name, act), _BASES_S)
+                for pool in pools
+            ]
+            return any([*changed, self._with_base(own, name, act)])
+
+        of_all(is_unused)
+        return ActionResult(changed=of_all(lambda base: is_unused(base) and files.remove(base)))
+
+    def _with_base(self, home: Path, name: str, act: Callable[[Path], bool]) -> bool:
+        with self._bases.of(str(home)):
+            return act(home / "images" / name)
 
     def has_image(self, sha256: str, image_format: ImageFormat) -> bool:
         return (self.paths.images / image_name(sha256, image_format)).exists()
@@ -217,12 +230,12 @@ class Storage:
         return ActionResult(changed=True)
 
     def settle(self, vm: str, volume: str, seed: str) -> None:
-        """Write down again that these are the VM's, as far as they are here.
+        """Write down again that these are the VM's, as far as they are here; in a pool, which may be away, they are.
 
         :raises Conflict: ``host.owned_by_other``"""
         files_of = (("volume", "volumes", volume), ("volume", "volumes", memory_file(vm)), ("seed", "seeds", seed))
         for kind, directory, name in files_of:
-            if Path(file_path(str(self.paths.storage), directory, files.check_file_name(name))).exists():
+            if pool_of(files.check_file_name(name)) or (self.paths.storage / directory / name).exists():
                 self._ledger.claim(f"{kind}:{name}", vm)
         self.nvram.settle(vm)
 
@@ -249,7 +262,7 @@ class Storage:
         if not file.exists():
             return None
         self.check_file_of(vm, str(file))
-        return Path(self._backing(file) or "/").name
+        return Path(backing_of(file) or "/").name
 
     def disk_bytes(self, volume: str) -> int:
         """What the guest sees of it; 0: it is not there, or cannot be read."""
@@ -338,16 +351,6 @@ class Storage:
         finally:
             if not target.exists():
                 self._ledger.release(f"{kind}:{target.name}")
-
-    def _backing(self, volume: Path, unread: str | None = None) -> str | None:
-        """``unread``: of one whose file system does not let it be read."""
-        try:
-            name = read_header(volume, "qcow2").backing_name
-            return None if name is None else os.path.normpath(volume.parent / name)
-        except (FileNotFoundError, Fatal):
-            return None
-        except OSError:
-            return unread
 
     def _list(self, directory: Path, kind: str) -> tuple[FileSnapshot, ...]:
         snapshots = []

@@ -24,21 +24,25 @@ class CreateDataVolume(HostAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteDataVolume(HostAction):
-    """Refused while a VM has it."""
+    """Refused while a VM has it, and in a pool while another host may open it."""
 
     since = 7
     no_inverse = "what was on it is gone"
     volume: str
+    gone: str | None = None
+    """Machine id of a host that is given up: its lease counts no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttachVolume(HostAction):
     """Write down that the VM has the data volume, so that its domain may take it. Refused while another VM has it, and
-    when it is not there."""
+    when it is not there, and in a pool while another host may open it."""
 
     since = 7
     vm: str
     volume: str
+    gone: str | None = None
+    """As of :class:`DeleteDataVolume`."""
 
     def inverse(self) -> HostAction:
         return DetachVolume(vm=self.vm, volume=self.volume)

@@ -12,7 +12,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.names import is_name, near
 
 PoolKind = Literal["directory-shared"]
@@ -23,6 +23,8 @@ DIRECTORY: Final = "pools"
 """Below the agent's; pools are mounted there."""
 MAX_NAME: Final = 16
 """Characters: the names of its files have its name in them."""
+HOLDER: Final = "pool.holder"
+"""Code of the reason that names the machine which may open a disk."""
 _KEY: Final = 6
 _IN_POOL: Final = re.compile(
     rf"[0-9a-f-]{{36}}\.(?P<pool>[a-z0-9-]{{1,{MAX_NAME}}}\.[0-9a-f]{{{_KEY}}})\.(?:qcow2|raw)", re.ASCII
@@ -110,6 +112,18 @@ def check_pool_name(text: str) -> str:
             hint=f"use 1 to {MAX_NAME} lower-case letters, digits and '-', starting and ending with a letter or digit",
         )
     return text
+
+
+def held_elsewhere(file: str, holder: str | None, hint: str | None = None) -> Conflict:
+    """``pool.held_elsewhere``. ``holder``: machine id of the host that may open it, which a reason has; None: none."""
+    machine = "nobody" if holder is None else f"machine {holder}"
+    return Conflict(
+        "pool.held_elsewhere",
+        "the VM's disk in the pool is another host's to open",
+        hint=hint,
+        details=f"{file}: {machine}",
+        reasons=() if holder is None else (Reason(code=HOLDER, message=machine, subjects=(holder,)),),
+    )
 
 
 def unknown_pool(name: str, known: list[str]) -> NotFound:

@@ -6,8 +6,9 @@ it takes back, and a volume that nobody had placed is placed nowhere again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.actions.volumes import (
@@ -18,7 +19,7 @@ from orchestrator.core.actions.volumes import (
     GrowDataVolume,
 )
 from orchestrator.core.errors import Conflict
-from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.hosts.pool import HOLDER, pool_of
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of, id_of, short_of
@@ -54,7 +55,7 @@ def give_volumes(context: Context, vm: Vm) -> None:
     given = volumes_before(context)
     for action in giving(vm, given):
         if isinstance(action, AttachVolume):
-            context.make(_attached(action.volume), action)
+            _unless_given_up(context, action, partial(context.make, _attached(action.volume)))
         elif isinstance(action, CreateDataVolume) and pool_of(action.volume) is not None:
             _make_in_pool(context, action)
         else:
@@ -75,6 +76,21 @@ def _make_in_pool(context: Context, action: CreateDataVolume) -> None:
         if error.code == "volume.differs":
             context.note_found(action.volume)
         raise
+
+
+def _unless_given_up(
+    context: Context, action: AttachVolume | DeleteDataVolume, perform: Callable[[HostAction], object]
+) -> None:
+    """Where a host of a pool refuses it because another may open the volume, and that one is given up, done anyway."""
+    try:
+        perform(action)
+    except Conflict as error:
+        machine = next((reason.subjects[0] for reason in error.reasons if reason.code == HOLDER), None)
+        with context.world.store.read() as tx:
+            known = {host.machine_id for host in tx.hosts.list() if host.state != "forgotten"}
+        if machine is None or machine in known:
+            raise
+        perform(replace(action, gone=machine))
 
 
 def _attached(file: str) -> str:
@@ -130,7 +146,7 @@ def _not_deleted(context: Context) -> None:
 
 
 def _delete_file(context: Context) -> str:
-    context.perform(DeleteDataVolume(volume=_file(context)))
+    _unless_given_up(context, DeleteDataVolume(volume=_file(context)), context.perform)
     return context.text("volume")
 
 

@@ -28,6 +28,7 @@ from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_driver import FakeUses
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
+from tests.unit.agent.refusals import refused
 
 MODEL = "NVIDIA H100XM"
 
@@ -92,10 +93,7 @@ class Bench:
         return found
 
     def refused(self, action: HostAction, family: type[VgpuctlError], code: str) -> VgpuctlError:
-        with pytest.raises(family) as refused:
-            self.do(action)
-        assert refused.value.code == code
-        return refused.value
+        return refused(code, family, lambda: self.do(action))
 
     def lose_ledger(self) -> None:
         self.ledger.close()

@@ -22,8 +22,9 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.domain_xml.domain import SPARE_PORTS
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal
 from tests.unit.agent.bench import Bench, domain_of
+from tests.unit.agent.refusals import refused
 
 SIZE = 64 * 1024**2
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
@@ -147,13 +148,6 @@ class Running:
 @pytest.fixture
 def running(furnished: Bench, monkeypatch: pytest.MonkeyPatch) -> Running:
     return Running(furnished, Plugged(monkeypatch))
-
-
-def refused(code: str, kind: type[VgpuctlError], call: Callable[[], ActionResult]) -> VgpuctlError:
-    with pytest.raises(kind) as error:
-        call()
-    assert error.value.code == code
-    return error.value
 
 
 def test_volumes_come_and_go_in_the_running_domain_and_its_definition_at_once(running: Running) -> None:
