@@ -69,6 +69,10 @@ def refusal_for_tenant(error: VgpuctlError) -> VgpuctlError:
         return _no_place(error)
     if error.code == NEVER_FITS:
         return type(error)(error.code, error.message, hint=error.hint)
+    if error.code == "pool.unknown":  # its hint names those that are there
+        return type(error)(
+            error.code, error.message, hint="whoever runs the site tells which pools its tenants may use"
+        )
     if isinstance(error, WorldError) and not error.code.startswith(_ABOUT_THE_SERVER):
         return _of_its_host(error)
     return type(error)(error.code, error.message, hint=error.hint, reasons=error.reasons)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from orchestrator.cli.commands.vm_views import details
+from orchestrator.cli.commands.vm_views import details, state_of
 from orchestrator.cli.output import csv_of, show, shown
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format
@@ -42,7 +42,7 @@ def outcome_of(session: CliSession, started: Json, tenant: str, *, wait: bool) -
 def _as_it_is(vm: Mapping[str, Any]) -> str:
     if vm["state"] == "stopped" and vm["maintenance"] is not None:
         return f"{shown(vm['name'])} is stopped for maintenance of its host, and starts again when that is over"
-    return f"{shown(vm['name'])} is {shown(vm['state'])} already"
+    return f"{shown(vm['name'])} is {state_of(vm)} already"
 
 
 def started_lines(started: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
@@ -20,12 +20,14 @@ _AGAIN_S: Final = 3600.0
 @dataclass(frozen=True, kw_only=True)
 class DeadHosts:
     """``after_s``: so long a host has not answered; 0: none is evacuated by itself. ``at_most``: hosts that may be away
-    for that: where more are, or all, it is the network that is away."""
+    for that: where more went at about the same time, or all are, it is the network that is away."""
 
     store: Store
     maintenances: MaintenanceService
     after_s: float
     at_most: int
+    _too_many: set[frozenset[str]] = field(default_factory=set)
+    """Hosts that were told to be away together."""
 
     def round(self) -> None:
         if not self.after_s:
@@ -34,13 +36,25 @@ class DeadHosts:
         with self.store.read() as tx:
             hosts = tx.hosts.list()
             last = {host.name: tx.maintenances.last_on(host.name) for host in hosts if host.state == "unreachable"}
-        away = [host for host in hosts if host.state == "unreachable"]
-        if len(away) > self.at_most or not any(host.state == "ready" for host in hosts):
+        if not any(host.state == "ready" for host in hosts):
             return
-        for host in away:
-            long = host.last_seen_at is not None and now - host.last_seen_at >= self.after_s
-            if long and not _tried(last[host.name], now) and self.maintenances.fencing.knows(host.name):
-                self._evacuate(host.name)
+        away = {host.name: host.last_seen_at for host in hosts if host.state == "unreachable" and host.last_seen_at}
+        counted = {name: seen for name, seen in away.items() if not _is_empty(last[name])}
+        for name, seen in away.items():
+            if now - seen < self.after_s or _tried(last[name], now) or not self.maintenances.fencing.knows(name):
+                continue
+            together = {other for other, at in counted.items() if abs(at - seen) <= 2 * self.after_s} | {name}
+            if len(together) <= self.at_most:
+                self._evacuate(name)
+            else:
+                self._tell(frozenset(together))
+
+    def _tell(self, together: frozenset[str]) -> None:
+        """Once."""
+        if together not in self._too_many:
+            self._too_many.add(together)
+            names = ", ".join(sorted(together)[:5])
+            log.warning("none of %d hosts is evacuated by itself: so many are away at once: %s", len(together), names)
 
     def _evacuate(self, host: str) -> None:
         wanted = WantedEvacuation(confirm=host, fence="agent", reason="the host does not answer")
@@ -48,6 +62,11 @@ class DeadHosts:
             self.maintenances.evacuate(host, wanted)
         except VgpuctlError as error:  # it answers again, or another maintenance is under way there
             log.warning("host %s is not evacuated: %s", host, error.message)
+
+
+def _is_empty(last: tuple[Maintenance, HostTurn] | None) -> bool:
+    """Of one that was evacuated nothing is left to do until it is back."""
+    return last is not None and last[0].act == "evacuate" and last[1].phase == "empty"
 
 
 def _tried(last: tuple[Maintenance, HostTurn] | None, now: float) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.core.domain_xml.domain import STORAGE
-from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.errors import Conflict, NoCapacity, Reason
 from orchestrator.core.hosts.pool import DIRECTORY, Pool, check_pool_name
 from orchestrator.core.units import MIB, show_size
 from orchestrator.ports.engine import Engine
@@ -138,7 +138,9 @@ def pool_on_hosts(tx: Transaction, name: str | None) -> str | None:
 
 
 def check_pool_has(tx: Transaction, pool: str | None, size_bytes: int) -> None:
-    """Before anything is written. :raises NoCapacity: ``pool.full``; :raises Conflict: ``pool.busy``"""
+    """Before anything is written: what is promised and what is free now, as files may lie there that nobody claims.
+
+    :raises NoCapacity: ``pool.full``; :raises Conflict: ``pool.busy``"""
     if pool is None:
         return
     known = tx.pools.get(pool)
@@ -148,10 +150,14 @@ def check_pool_has(tx: Transaction, pool: str | None, size_bytes: int) -> None:
             f"pool {known.name} is {known.state}",
             hint=f"'vgpuctl pool show {known.name}' tells when it is ready",
         )
-    free = known.capacity_bytes - known.claimed_bytes
+    free = min(known.capacity_bytes - known.claimed_bytes, known.free_bytes)
     if size_bytes > free:
-        raise NoCapacity(
+        size = show_size(size_bytes)
+        full = NoCapacity(
             "pool.full",
-            f"pool {known.name} has {show_size(max(0, free) // MIB * MIB)} left, not {show_size(size_bytes)}",
-            hint="ask for less, delete what is there, or make its file system larger",
+            f"pool {known.name} has {show_size(max(0, free) // MIB * MIB)} left, not {size}",
+            hint="ask for less, delete what is there, or make its file system larger; files of VMs that were given up "
+            f"with their host are in {STORAGE}/{DIRECTORY}/{known.name} on hosts",
         )
+        full.told = Reason(code=full.code, message=f"pool {known.name} has too little left for {size}")
+        raise full

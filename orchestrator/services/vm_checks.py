@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Final
 
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.hosts.host import LOST
 from orchestrator.core.names import near
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState
@@ -56,16 +57,14 @@ def check_state(vm: Vm, needed: VmState, *, suspended: bool = False) -> None:
     """``suspended``: whether one may be that is to be stopped.
 
     :raises Conflict: ``vm.busy``, ``vm.suspended``"""
-    if vm.state == needed == "stopped" and vm.suspended_bytes is not None and not suspended:
-        name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    if vm.state == "stopped" and needed in {"running", "stopped"} and vm.suspended_bytes is not None and not suspended:
         hint = f"'vgpuctl vm resume {name}', or 'vgpuctl vm discard-suspended {name}' gives its memory up"
         raise Conflict("vm.suspended", f"VM {vm.spec.name} is suspended", hint=hint)
     if vm.state != needed:
-        raise Conflict(
-            "vm.busy",
-            f"VM {vm.spec.name} is {vm.state}",
-            hint=f"'vgpuctl operation show {vm.operation}' tells how far it is",
-        )
+        at_rest = {"running": f"'vgpuctl stop-vm {name}' stops it", "stopped": f"'vgpuctl start-vm {name}' starts it"}
+        hint = at_rest.get(vm.state, f"'vgpuctl operation show {vm.operation}' tells how far it is")
+        raise Conflict("vm.busy", f"VM {vm.spec.name} is {vm.state}", hint=hint)
 
 
 def check_may_delete(tx: Transaction, vm: Vm) -> None:
@@ -85,10 +84,14 @@ def _check_does_not_move(tx: Transaction, vm: Vm) -> None:
         raise Conflict("vm.busy", f"VM {vm.spec.name} moves to another host", hint=hint)
 
 
-def check_has_place(vm: Vm) -> None:
-    """Of one that runs: somebody started it on its host, or a backup that has it without a place was restored.
+def check_runs_well(tx: Transaction, vm: Vm) -> None:
+    """Of one that runs: its host answers, and it has a place, which it lacks where somebody started it on its host or
+    a backup that has it without one was restored.
 
-    :raises Conflict: ``vm.running``"""
+    :raises Conflict: ``vm.running``, ``vm.host_silent``"""
+    if tx.hosts.get(vm.host).state in LOST:
+        hint = f"'vgpuctl show-vm {vm.spec.name}' tells since when; whoever runs the site can start it elsewhere"
+        raise Conflict("vm.host_silent", f"whether VM {vm.spec.name} runs is not known: its host is silent", hint=hint)
     if vm.deallocated is not None:
         name = vm.spec.name
         hint = f"'vgpuctl stop-vm {name}' stops it; 'vgpuctl start-vm {name}' then claims a place"

@@ -16,7 +16,7 @@ from orchestrator.core.actions.volumes import (
     GrowDataVolume,
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
-from orchestrator.core.hosts.pool import is_the_pool, pool_of, short_of
+from orchestrator.core.hosts.pool import held_elsewhere, is_the_pool, pool_of, short_of
 from orchestrator.core.vms.vm import DATA_FILE
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.fake_machine import FakeMachine, data_of
@@ -118,17 +118,24 @@ def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:
 
 def _delete_data(machine: FakeMachine, action: DeleteDataVolume) -> None:
     pool = _pool(machine, action.volume)
-    if action.volume in pool.leases:
+    if action.volume in machine.data:
         raise Conflict("volume.in_use", "a VM has the data volume")
+    _check_no_other(machine, pool, action)
+    pool.leases.pop(action.volume, None)
     pool.files.pop(action.volume, None)
+
+
+def _check_no_other(machine: FakeMachine, pool: SimulatedPool, action: AttachVolume | DeleteDataVolume) -> None:
+    if (holder := pool.leases.get(action.volume)) not in {None, action.gone, machine.machine_id}:
+        raise held_elsewhere(action.volume, holder)
 
 
 def _attach(machine: FakeMachine, action: AttachVolume) -> None:
     pool = _pool(machine, action.volume)
     if action.volume not in pool.files:
         raise NotFound("volume.missing", "the data volume is not in its pool")
-    if pool.leases.setdefault(action.volume, machine.machine_id) != machine.machine_id:
-        raise Conflict("volume.in_use", "another host has the data volume")
+    _check_no_other(machine, pool, action)
+    pool.leases[action.volume] = machine.machine_id
     machine.data[action.volume] = pool.files[action.volume], action.vm
 
 

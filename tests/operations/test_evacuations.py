@@ -17,7 +17,7 @@ from orchestrator.reconcile.dead_hosts import DeadHosts
 from orchestrator.services.maintenance.maintenances import WantedDrain, WantedEvacuation
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash, no_fault
-from tests.operations import pools
+from tests.operations import pools, suspending
 from tests.operations.evacuations import comes_back, dies, fencing
 from tests.operations.moves import MIGRATABLE, OTHER
 from tests.operations.test_driver_upgrades import go_on
@@ -276,7 +276,9 @@ def test_whatever_fails_it_runs_once_at_most_and_once_in_the_end(
         assert tx.operations.list(unfinished=True) == ()
 
 
-def test_by_itself_only_where_the_site_says_so_and_never_for_a_network_that_is_cut(plane: ControlPlane) -> None:
+def test_by_itself_only_where_the_site_says_so_and_never_for_a_network_that_is_cut(
+    plane: ControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
     plane.add_host(T4_HOST)
     fencing(plane).known |= {L40S_HOST, T4_HOST}
     dead = DeadHosts(store=plane.store, maintenances=plane.services.maintenances, after_s=0.0, at_most=1)
@@ -286,8 +288,10 @@ def test_by_itself_only_where_the_site_says_so_and_never_for_a_network_that_is_c
     assert plane.services.maintenances.list() == (), "it is not said"
     dead = replace(dead, after_s=600.0)
     dies(plane, T4_HOST)
-    dead.round()
+    for _ in range(2):
+        dead.round()
     assert plane.services.maintenances.list() == (), "two are away"
+    assert ["2 hosts" in record.getMessage() for record in caplog.records] == [True], "once"
     plane.machine(T4_HOST).answers = True
     plane.observer.observe(T4_HOST)
     dead.round()
@@ -295,6 +299,56 @@ def test_by_itself_only_where_the_site_says_so_and_never_for_a_network_that_is_c
     go_on(plane)
     assert [its.title for its in plane.services.maintenances.list()] == ["the evacuation"]
     assert running(plane, "train") == [OTHER]
+
+
+def test_hosts_that_went_long_before_or_are_evacuated_keep_no_other_from_it(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    fencing(plane).known |= {L40S_HOST}
+    dead = DeadHosts(store=plane.store, maintenances=plane.services.maintenances, after_s=600.0, at_most=1)
+    dies(plane, T4_HOST)
+    plane.world.clock.sleep(1500)
+    for host in (L40S_HOST, OTHER):
+        plane.observer.observe(host)
+    dies(plane)
+    plane.world.clock.sleep(1000)
+    dead.round()
+    go_on(plane)
+    assert running(plane, "train") == [OTHER]
+    plane.machine(T4_HOST).answers = True
+    plane.observer.observe(T4_HOST)
+    dies(plane, T4_HOST)
+    fencing(plane).known |= {T4_HOST}
+    plane.world.clock.sleep(700)
+    dead.round()
+    assert [its.title for its in plane.services.maintenances.list()] == ["the evacuation"] * 2
+
+
+def test_of_a_suspended_vm_the_memory_goes_with_its_host_and_its_claim_is_right(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    pools.with_running_vm(plane)
+    suspending.suspend(plane)
+    plane.engine.drain()
+    dies(plane)
+    evacuated(plane)
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state, vm.suspended_bytes) == (OTHER, "stopped", None)
+    with plane.store.read() as tx:
+        claim = tx.claims.find(vm.id)
+        (moved,) = [item for item in tx.operations.list() if item.kind == "evacuate_stopped_vm"]
+    assert claim is not None
+    assert (claim.host, claim.disk_bytes) == (OTHER, vm.spec.host_disk_bytes)
+    assert any("its memory was on the host that is dead" in warning for warning in moved.warnings)
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+    assert running(plane, "train") == [OTHER]
+    plane.store.close()
+
+
+def test_a_start_does_not_say_that_a_vm_runs_whose_host_is_silent(plane: ControlPlane) -> None:
+    dies(plane)
+    with pytest.raises(Conflict) as refused:
+        plane.services.vms.start("default", "train")
+    assert refused.value.code == "vm.host_silent"
 
 
 def test_a_vm_whose_evacuation_was_taken_back_starts_where_it_was_once_its_host_is_back(plane: ControlPlane) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.api.visibility import refusal_for_tenant
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, VgpuctlError
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import shared_files
@@ -127,11 +128,41 @@ def test_a_full_pool_is_refused_by_name_before_anything_is_stored(bare: ControlP
     bare.services.volumes.create("default", "data", SIZE, pool="fast")
     error = refused("pool.full", NoCapacity, lambda: bare.services.volumes.create("default", "more", SIZE, pool="fast"))
     assert "fast" in error.message
+    missing = refused("pool.unknown", NotFound, lambda: bare.services.volumes.create("default", "m", SIZE, pool="fas"))
     wanted = replace(create_vm(profile="NVIDIA L40S-12Q"), pool="fast", disk_bytes=SIZE)
     refused("pool.full", NoCapacity, lambda: bare.services.vms.create(wanted))
     assert bare.services.vms.list(None) == ()
+    for full in (refusal_for_tenant(error), refusal_for_tenant(missing)):
+        assert "GiB" not in full.message.replace("20GiB", ""), "what others hold there"
+        assert "fast" not in (full.hint or "")
     bare.services.volumes.delete("default", "data")
     assert bare.services.vms.create(wanted).operation is not None
+
+
+def test_what_nobody_claims_in_a_pool_is_not_promised_again(bare: ControlPlane) -> None:
+    pool = bare.machine(L40S_HOST).pools["fast"]
+    run(bare, bare.services.pools.create("fast").operation)
+    pool.files[f"left.{pool.pool_id}.raw"] = pool.capacity_bytes - SIZE // 2
+    for host in (L40S_HOST, OTHER):
+        bare.observer.observe(host)
+    refused("pool.full", NoCapacity, lambda: bare.services.volumes.create("default", "data", SIZE, pool="fast"))
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_volume_that_a_host_may_open_is_not_deleted_elsewhere_but_of_one_that_is_given_up(
+    plane: ControlPlane, gives_up: bool
+) -> None:
+    machine = plane.machine(L40S_HOST)
+    file = next(file for file in shared_files(train(plane)) if file.endswith(".raw"))
+    run(plane, plane.services.vms.delete("default", "train").operation)
+    machine.pools["fast"].leases[file] = machine.machine_id
+    machine.answers = False
+    plane.observer.observe(L40S_HOST)
+    if gives_up:
+        plane.services.hosts.forget(L40S_HOST, confirm=L40S_HOST)
+    deleted = plane.services.volumes.delete("default", "data").operation
+    assert run(plane, deleted) == ("done" if gives_up else "undone")
+    assert (file in plane.machine(OTHER).pools["fast"].files) is not gives_up
 
 
 def test_a_host_without_the_pool_gets_none_of_its_vms_and_volumes(plane: ControlPlane) -> None:

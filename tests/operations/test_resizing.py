@@ -53,6 +53,8 @@ def test_a_vm_alone_on_its_gpu_gets_another_size_there(plane: ControlPlane) -> N
     resizes.of_host(L40S_HOST)(plane)
     before, machine = train(plane), plane.machine(L40S_HOST)
     refused("vm.needs_restart", Conflict, lambda: resize(plane, wanted()))
+    size = train(plane).spec
+    assert resize(plane, wanted(SMALL, vcpus=size.vcpus, memory_mib=size.memory_mib)).existing, "it is so already"
     told = plan(plane, wanted())
     assert (told.source, told.target, told.restarts) == (L40S_HOST, L40S_HOST, True)
     done(plane, resize(plane, wanted(restart=True)))
@@ -100,6 +102,7 @@ def test_where_it_fits_nowhere_the_reasons_of_all_hosts_are_told(plane: ControlP
     before = claims(plane)
     error = refused("gpu.no_capacity", NoCapacity, lambda: resize(plane, wanted()))
     assert error.reasons
+    assert not [reason for reason in error.reasons if reason.code == "move.not_there"], "its host has a truer reason"
     refused("gpu.no_capacity", NoCapacity, lambda: plan(plane, wanted()))
     assert claims(plane) == before
 

@@ -55,6 +55,19 @@ def test_a_start_resumes_it_and_a_stop_finds_it_so(plane: ControlPlane) -> None:
     assert (ended.kind, ended.state, ended.warnings) == ("resume_vm", "done", ())
 
 
+def test_what_needs_a_vm_that_runs_names_what_starts_one_that_is_at_rest(plane: ControlPlane) -> None:
+    vms = plane.services.vms
+    with pytest.raises(Conflict) as refused:
+        vms.restart("default", "train")
+    assert refused.value.code == "vm.suspended"
+    suspending.discard(plane)
+    plane.engine.drain()
+    for act in (lambda: vms.restart("default", "train"), lambda: suspending.suspend(plane)):
+        with pytest.raises(Conflict) as refused:
+            act()
+        assert refused.value.hint == "'vgpuctl start-vm train --tenant default' starts it"
+
+
 def test_what_changes_a_stopped_vm_is_refused(plane: ControlPlane) -> None:
     vms, moving = plane.services.vms, plane.services.moving
     changes: tuple[Callable[[], object], ...] = (

@@ -145,6 +145,7 @@ def test_nothing_else_is_begun_on_a_volume_that_grows(plane: ControlPlane) -> No
     growing = volumes.resize("default", "data", 2 * SIZE)
     refused("vm.busy", Conflict, lambda: volumes.detach("default", "data", "train"))
     refused("vm.busy", Conflict, lambda: volumes.resize("default", "data", 3 * SIZE))
+    assert volumes.resize("default", "data", 2 * SIZE).operation == growing.operation, "it is not done yet"
     done(plane, growing)
     done(plane, plane.services.vms.delete("default", "train"))
     growing = volumes.resize("default", "data", 3 * SIZE)

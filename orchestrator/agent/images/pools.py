@@ -105,7 +105,8 @@ class MountedPools:
             held = [path.name for kind in _HOLD for path in _listed(directory / kind)]
             if held:
                 raise Conflict(
-                    "pool.in_use", f"{len(held)} disks and volumes are in the pool", hint="delete them first",
+                    "pool.in_use", f"{len(held)} disks and volumes are in the pool",
+                    hint=f"no VM or volume has them any more: remove them by hand, below {directory} on the host",
                     details=", ".join(sorted(held)[:5]),
                 )  # fmt: skip
             for kind in _DIRECTORIES:

@@ -44,7 +44,7 @@ class Plugging:
         """Bring a running domain and its definition to what ``xml`` says of volumes and cards.
 
         :raises Conflict: ``vm.no_port``, ``vm.foreign_domain``, ``vm.adopted``: nothing was changed
-        :raises Fatal: ``vm.device_kept``: the guest does not let go, and has it as before; ``vm.plug_refused``"""
+        :raises Fatal: ``vm.device_kept``: the guest has not let go, and may yet; ``vm.plug_refused``"""
         wanted, live, defined = self._plugs(vm, xml), self._running(vm), self._plugs(vm, self.domains.definition(vm))
         self._check_ports(vm, wanted.keys() - live.keys(), live.keys() - wanted.keys())
         if wanted.keys() == live.keys() == defined.keys():
@@ -116,8 +116,8 @@ class Plugging:
             if self.domains.timing.monotonic() >= deadline:
                 raise Fatal(
                     "vm.device_kept",
-                    f"the guest did not let go of it within {_LET_GO_S:.0f} s, and has it as before",
-                    hint="is it in use there (mounted)? has the guest booted? otherwise stop the VM first",
+                    f"the guest did not let go of it within {_LET_GO_S:.0f} s; it was asked, and may still do so",
+                    hint="unmount it there, and wait until the guest has booted; then ask again, or stop the VM first",
                     details=refusal or key[-1],
                 )
             self.domains.timing.sleep(_POLL_S)

@@ -90,6 +90,7 @@ def details(
             ("name", shown(vm["name"])),
             ("tenant", shown(vm["tenant"])),
             ("state", state_of(vm)),
+            *([] if vm["suspended_bytes"] is None else [("suspended", f"{show_size(vm['suspended_bytes'])} of disk")]),
             *(("problem", shown(problem)) for problem in problems),
             *([] if vm["unknown_since"] is None else [("not seen since", show_time(vm["unknown_since"]))]),
             ("host", shown(vm["host"])),

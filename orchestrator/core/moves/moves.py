@@ -23,6 +23,7 @@ from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.moves.answers import DriverAnswers, limits_of_answer
 from orchestrator.core.moves.rules import (
     OWN_HOST_AWAY,
+    SUSPENDED,
     Between,
     GpuPair,
     Traveller,
@@ -82,8 +83,9 @@ class _Target:
 
 
 def of_dead_host(vm: Vm, limits: Sequence[MoveLimit]) -> tuple[MoveLimit, ...]:
-    """What of ``limits`` to a cold move holds as well where its host is dead, and that its disk is there."""
-    left = tuple(limit for limit in limits if limit.code != OWN_HOST_AWAY)
+    """What of ``limits`` to a cold move holds as well where its host is dead, and that its disk is there. The memory of
+    a suspended one is lost with the host."""
+    left = tuple(limit for limit in limits if limit.code not in {OWN_HOST_AWAY, SUSPENDED})
     if vm.spec.pool is not None or vm.spec.adopted is not None:
         return left
     cure = f"it starts when host {vm.host} is back; 'vgpuctl host forget {vm.host}' gives it up with the host"

@@ -100,6 +100,7 @@ def _host_away(vm: Vm) -> str:
 
 
 OWN_HOST_AWAY: Final = "move.own_host_away"
+SUSPENDED: Final = "move.suspended"
 _SET_BY_OFFERING: Final = "an offering without it: the VM is made again from that one"
 _OF_VM: Final = (
     _Rule[Traveller](
@@ -130,7 +131,7 @@ _OF_VM: Final = (
         "'vgpuctl start-vm {vm} --tenant {tenant}' starts it",
     ),
     _Rule[Traveller](
-        "move.suspended", EVERY - {"suspended"},
+        SUSPENDED, EVERY - {"suspended"},
         _when(lambda it: it.vm.suspended_bytes is not None, "its memory is on its host's disk, and does not move"),
         "'vgpuctl vm resume {vm} --tenant {tenant}', or 'discard-suspended' there",
     ),

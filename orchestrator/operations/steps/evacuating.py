@@ -25,6 +25,7 @@ from orchestrator.operations.steps.moving import MOVED, change_hosts, leave_disk
 from orchestrator.operations.steps.vm_record import claim_of, set_vm_state
 from orchestrator.store.transaction import Transaction
 
+_MEMORY: Final = "its memory was on the host that is dead: it boots from its disk"
 _FIRMWARE: Final = "its UEFI variables were on the host that is dead: it has new ones"
 
 
@@ -55,6 +56,9 @@ def _take_over(context: Context) -> str:
     except Fatal as error:
         what = f"whether host {context.host_name} has taken the VM's disks over is not known: {error.message}"
         raise Unknown("pool.not_taken", what, hint=error.hint, details=error.details) from error
+    if vm.suspended_bytes is not None:
+        context.warnings.append(_MEMORY)
+        context.write_at_end(lambda tx: tx.suspended.end(vm.id))  # while its claim is the one that has its memory
     return change_hosts(context)
 
 

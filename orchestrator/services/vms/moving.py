@@ -190,7 +190,7 @@ class VmMoves:
         :raises Conflict: ``vm.busy``, ``vm.not_now``, ``lease.over``"""
         vm = known_vm(tx, request.tenant, request.name)
         if vm.state != "running":
-            check_state(vm, "stopped")
+            check_state(vm, "stopped", suspended=request.evacuate)
         check_idle(tx, vm)
         if vm.state == "running" and request.cold:
             now = self.planner.clock.now()

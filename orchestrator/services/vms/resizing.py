@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from orchestrator.core.advice.outlook import NEVER_FITS
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason, VgpuctlError
 from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.offerings.offering import check_supported
 from orchestrator.core.vms.claim import Claim
@@ -86,6 +86,8 @@ class VmResizing:
         with self.planner.index.current() as fleet, self.store.read() as tx:
             vm = self._settled(tx, request)
             spec = _spec_of(fleet, vm, request)
+            if spec != vm.spec:
+                self._check_may_restart(vm, request)
             try:
                 here = _like_before(vm, self.planner.plan(tx, replace(spec, host=vm.host), vm), spec)
             except (NoCapacity, InvalidInput) as error:
@@ -100,6 +102,7 @@ class VmResizing:
     ) -> Started:
         """:raises ClaimLost: what was planned is true no more"""
         vm, (before, after) = self._settled(tx, request), sizes
+        self._check_may_restart(vm, request)
         claim = tx.claims.find(vm.id)
         if vm != planned_for or claim != before.claim:
             raise ClaimLost(f"VM {vm.full_name} has changed")
@@ -126,6 +129,10 @@ class VmResizing:
         if vm.deallocated is not None:
             hint = f"'vgpuctl start-vm {vm.spec.name}' claims one again"
             raise Conflict("vm.deallocated", f"VM {vm.spec.name} has given its place on a GPU back", hint=hint)
+        return vm
+
+    def _check_may_restart(self, vm: Vm, request: ResizeVm) -> None:
+        """:raises Conflict: ``vm.needs_restart``, ``lease.over``"""
         if vm.state == "running":
             check_lease(vm, self.planner.clock.now())
             if not request.restart:
@@ -134,7 +141,6 @@ class VmResizing:
                     f"VM {vm.spec.name} runs, and no vGPU, vCPU or memory is exchanged under a guest",
                     hint="the same with --restart shuts it down, and starts it with its new size",
                 )
-        return vm
 
 
 def _spec_of(fleet: FleetIndex, vm: Vm, request: ResizeVm) -> VmSpec:
@@ -184,6 +190,15 @@ def _elsewhere(vm: Vm, spec: VmSpec, here: VmPlan | VgpuctlError, move: Callable
         return move(wanted)
     except (NoCapacity, Conflict) as error:
         if isinstance(here, VgpuctlError):
-            here.reasons = (*here.reasons, *error.reasons)
+            elsewhere = (_without(reason, vm.host) for reason in error.reasons)
+            here.reasons = (*here.reasons, *(reason for reason in elsewhere if reason.count))
             raise here from error
         raise
+
+
+def _without(reason: Reason, host: str) -> Reason:
+    """Its own host has a truer one than that the VM is there."""
+    if reason.code != "move.not_there" or host not in reason.subjects:
+        return reason
+    subjects = tuple(subject for subject in reason.subjects if subject != host)
+    return replace(reason, subjects=subjects, count=reason.count - 1)

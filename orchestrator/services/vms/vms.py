@@ -29,12 +29,12 @@ from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import (
     already_there,
-    check_has_place,
     check_host,
     check_labelled,
     check_lease,
     check_may_delete,
     check_may_rename,
+    check_runs_well,
     check_state,
     known_vm,
 )
@@ -276,7 +276,7 @@ class VmService(VmListing):
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
             if vm.state in {"running", "starting"}:
-                check_has_place(vm)
+                check_runs_well(tx, vm)
                 return self._wanted(tx, vm, "running", "start_vm", settled="running")
             check_state(vm, "stopped")
             if is_held(tx, vm) and gets_driver(tx, tx.hosts.get(vm.host)):

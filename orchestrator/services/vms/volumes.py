@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
 from orchestrator.core.labels import kept_from, show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
@@ -168,7 +168,8 @@ class VolumeService:
             check_free(tx, volume)
             host_of((volume,), vm.host)
             if volume.pool is not None and volume.pool not in reached:
-                hint = f"'vgpuctl vm move {vm.spec.name}' takes the VM to a host that has the pool"
+                move = f"'vgpuctl vm move {vm.spec.name} --tenant {tenant}'"
+                hint = f"an operator moves the VM to a host that has the pool: {move}"
                 raise Conflict("volume.elsewhere", f"the VM's host does not reach volume {name}", hint=hint)
             check_settled(tx, vm)
             check_free_port(tx, vm)
@@ -215,7 +216,7 @@ class VolumeService:
         with self.store.begin() as tx:
             volume = known_volume(tx, tenant, name)
             if volume.size_bytes == size_bytes:
-                return Started(operation=None, name=name, existing=True)
+                return Started(operation=_growing(tx, volume), name=name, existing=True)
             larger, more = _grown(tx, volume, size_bytes)
             volume_within_quota(tx, more)
             check_pool_has(tx, volume.pool, more.size_bytes)
@@ -294,6 +295,14 @@ def _grown(tx: Transaction, volume: Volume, size_bytes: int) -> tuple[Volume, Vo
     return replace(volume, size_bytes=size_bytes), replace(volume, size_bytes=size_bytes - volume.size_bytes)
 
 
+def _growing(tx: Transaction, volume: Volume) -> str | None:
+    """The operation that makes it larger just now."""
+    begun = tx.operations.of_subject(volume.vm or volume.id)
+    growing = [item.id for item in begun if item.kind == "grow_volume" and item.state not in FINISHED]
+    its = (number for number in growing if tx.operations.get(number).inputs.get("volume_id") == volume.id)
+    return next(its, None)
+
+
 def _info(tx: Transaction, volume: Volume) -> VolumeInfo:
     vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
     return VolumeInfo(volume=volume, vm=None if vm is None else vm.spec.name)
@@ -325,9 +334,12 @@ def _room(volume: Volume, host: str | None) -> Iterator[None]:
     try:
         yield
     except ClaimLost as error:
-        raise NoCapacity(
+        size = show_size(volume.size_bytes)
+        full = NoCapacity(
             "volume.no_capacity",
-            f"host {host} has too little free disk for a volume of {show_size(volume.size_bytes)}",
+            f"host {host} has too little free disk for a volume of {size}",
             hint=f"a volume that is attached nowhere can be deleted; 'vgpuctl host show {host}' tells what is free",
             details=str(error),
-        ) from error
+        )
+        full.told = Reason(code=full.code, message=f"its host has too little free disk for a volume of {size}")
+        raise full from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ import pytest
 
 from orchestrator.agent.images import disk_images, volume_copies
 from orchestrator.agent.images import pools as pools_module
-from orchestrator.agent.images import store as store_module
 from orchestrator.agent.images.disk_images import read_header
 from orchestrator.agent.images.pools import MARKER
 from orchestrator.agent.images.store import Storage
@@ -417,7 +417,7 @@ def test_a_pool_that_hangs_keeps_nothing_of_the_hosts_own_disk_waiting(
 
     for image in (one.shared / "images").iterdir():
         image.rename(one.shared / image.name)
-    monkeypatch.setattr(store_module.shutil, "copyfile", copies_for_long)
+    monkeypatch.setattr(shutil, "copyfile", copies_for_long)
     later = replace(wanted, vm="third", volume=disk_file("3d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11", POOL))
     thread = threading.Thread(target=lambda: one.storage.create_volume(later))
     thread.start()
