@@ -223,7 +223,7 @@ class MountedPools:
 def _answered(answer: Future[T], ask: Callable[[], T]) -> None:
     try:
         answer.set_result(ask())
-    except Exception as error:  # noqa: BLE001 - raised by whoever waits
+    except (VgpuctlError, OSError, ValueError) as error:  # raised by whoever waits
         answer.set_exception(error)
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,105 +16,36 @@ from orchestrator.agent.images import disk_images, volume_copies
 from orchestrator.agent.images import pools as pools_module
 from orchestrator.agent.images.disk_images import read_header
 from orchestrator.agent.images.pools import MARKER
-from orchestrator.agent.images.store import Storage
-from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.paths import Paths
-from orchestrator.core.actions.host_actions import CreateVolume
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
-from orchestrator.core.actions.settle_ledger import KnownVolume
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable
-from orchestrator.core.hosts.pool import disk_file, on_hosts, pool_of
+from orchestrator.core.hosts.pool import pool_of
 from tests.unit.agent.refusals import refused
-
-MIB = 1024 * 1024
-POOL_ID, VM = "5f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10", "0d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11"
-POOL = on_hosts("fast", POOL_ID)
-DISK, VOLUME = disk_file(VM, POOL), f"data.{VM}.{POOL}.raw"
-DECLARE = DeclarePool(name="fast", pool_id=POOL_ID)
-
-
-@dataclass
-class Host:
-    """An agent's storage, and the file that says what is mounted."""
-
-    storage: Storage
-    shared: Path
-
-    @property
-    def mount_point(self) -> Path:
-        return self.storage.paths.pools / "fast"
-
-    def mount(self, directory: Path | None, how: str = "nfs4 nas:/fast rw,vers=4.2") -> None:
-        """None: nothing is mounted, and an empty directory is seen."""
-        if self.mount_point.is_symlink():
-            self.mount_point.unlink()
-        if directory is None:
-            self.mount_point.mkdir()
-        else:
-            if self.mount_point.is_dir():
-                self.mount_point.rmdir()
-            self.mount_point.symlink_to(directory)
-        line = f"36 35 0:50 / {self.mount_point} rw - {how}\n"
-        (self.storage.paths.proc / "self/mountinfo").write_text("" if directory is None else line)
-
-    @property
-    def disk(self) -> Path:
-        return self.mount_point / "volumes" / DISK
-
-
-def _host(directory: Path, shared: Path) -> Host:
-    root = directory / "root"
-    for part in ("proc/self", "etc"):
-        (root / part).mkdir(parents=True)
-    (root / "etc/machine-id").write_text(f"{directory.name * 16}\n")
-    paths = Paths(root=root, storage=directory / "storage")
-    host = Host(Storage(paths, Ledger(paths.ledger, site="s", epoch=1, boot_id="b")), shared)
-    host.mount(shared)
-    return host
+from tests.unit.agent.shared_pool import (
+    DECLARE,
+    DISK,
+    MIB,
+    POOL,
+    POOL_ID,
+    VM,
+    VOLUME,
+    Host,
+    created,
+    two_hosts,
+    with_disk,
+    written_by_qemu,
+)
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> tuple[Host, Host]:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    one, two = (_host(tmp_path / name, shared) for name in ("aa", "bb"))
-    return one, two
+    return two_hosts(tmp_path)
 
 
 @pytest.fixture
 def disks(hosts: tuple[Host, Host]) -> tuple[Host, Host]:
-    """With a disk that the first host has made, and its image there alone."""
-    one, two = hosts
-    one.storage.pools.declare(DECLARE)
-    one.storage.create_volume(created(one))
-    return one, two
-
-
-def created(host: Host) -> CreateVolume:
-    content = b"image" * 1000 + bytes(MIB - 5000)
-    digest = sha256(content).hexdigest()
-    host.storage.receive_image(digest, "raw", len(content), io.BytesIO(content).read)
-    return CreateVolume(vm=VM, volume=DISK, base_sha256=digest, base_format="raw", size_bytes=64 * MIB)
-
-
-@contextmanager
-def written_by_qemu(path: Path) -> Iterator[None]:
-    """QEMU has it open for writing, as a VM that runs."""
-    process = subprocess.Popen(
-        ["qemu-io", "-f", "qcow2", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("write -P 7 0 64k\n")
-    process.stdin.flush()
-    assert "wrote" in process.stdout.readline()
-    try:
-        yield
-    finally:
-        process.stdin.close()
-        process.wait(timeout=10)
+    return with_disk(hosts)
 
 
 def test_what_a_file_is_called_says_its_pool_and_no_other_name_does() -> None:
@@ -347,101 +274,3 @@ def test_a_file_system_that_hangs_keeps_no_observation_waiting(
     one.storage.pools._overdue["fast"].result(10)
     (pool,), _ = one.storage.shared.observe()
     assert pool.pool_id == POOL_ID
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        "nfs nas:/fast rw,vers=3,addr=1.2.3.4",
-        "nfs4 nas:/fast rw,vers=4.1,local_lock=all",
-        "nfs nas:/f rw,vers=4.0,nolock",
-    ],
-)
-def test_a_mount_whose_locks_other_hosts_do_not_see_is_no_pool(disks: tuple[Host, Host], how: str) -> None:
-    one, two = disks
-    two.mount(two.shared, how)
-    (pool,), seen = two.storage.shared.observe()
-    assert (pool.pool_id, seen) == (None, ())
-    assert "mounted" in str(pool.problem)
-    take = ShareDisks(vm=VM, files=(DISK,), taken=True)
-    with written_by_qemu(one.disk):
-        refused("pool.no_locks", Conflict, lambda: two.storage.shared.share(take))
-    refused("pool.no_locks", Conflict, lambda: two.storage.pools.declare(DECLARE))
-    two.mount(two.shared, "nfs4 nas:/fast rw,vers=4.2,local_lock=none")
-    assert two.storage.shared.share(take).changed
-
-
-def test_a_volume_is_neither_deleted_nor_attached_where_a_stopped_vm_of_another_host_has_it(
-    disks: tuple[Host, Host],
-) -> None:
-    one, two = disks
-    one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
-    one.storage.data.attach(AttachVolume(vm=VM, volume=VOLUME))
-    delete, attach = DeleteDataVolume(volume=VOLUME), AttachVolume(vm="another", volume=VOLUME)
-    for taking in (lambda: two.storage.data.delete(delete), lambda: two.storage.data.attach(attach)):
-        error = refused("pool.held_elsewhere", Conflict, taking)
-        assert [reason.subjects for reason in error.reasons] == [("aa" * 16,)]
-    assert (one.mount_point / "data" / VOLUME).exists()
-    assert one.storage.pools.is_held_here(VOLUME)
-    given_up = replace(attach, gone="aa" * 16)
-    assert two.storage.data.attach(given_up).changed
-    assert two.storage.pools.is_held_here(VOLUME)
-
-
-def hanging(monkeypatch: pytest.MonkeyPatch, shared: Path) -> threading.Event:
-    """All of the pool waits in the kernel until the event."""
-    answers, opened = threading.Event(), os.open
-
-    def open_late(path: str | Path, *args: int, **options: int) -> int:
-        if shared in Path(path).resolve().parents and not answers.is_set():
-            answers.wait(30)
-        return opened(path, *args, **options)
-
-    monkeypatch.setattr(pools_module, "_LIMIT_S", 0.05)
-    monkeypatch.setattr(os, "open", open_late)
-    return answers
-
-
-def test_a_pool_that_hangs_keeps_nothing_of_the_hosts_own_disk_waiting(
-    disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, _ = disks
-    wanted = created(one)
-    own = replace(wanted, vm="another", volume="9d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11.qcow2")
-    copied, goes_on = threading.Event(), threading.Event()
-
-    def copies_for_long(source: Path, target: Path) -> None:
-        copied.set()
-        goes_on.wait(30)
-        Path(target).write_bytes(Path(source).read_bytes())
-
-    for image in (one.shared / "images").iterdir():
-        image.rename(one.shared / image.name)
-    monkeypatch.setattr(shutil, "copyfile", copies_for_long)
-    later = replace(wanted, vm="third", volume=disk_file("3d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11", POOL))
-    thread = threading.Thread(target=lambda: one.storage.create_volume(later))
-    thread.start()
-    assert copied.wait(10)
-    assert one.storage.create_volume(own).changed, "while an image is copied into the pool"
-    goes_on.set()
-    thread.join(10)
-    answers = hanging(monkeypatch, one.shared)
-    refused("pool.silent", Retryable, lambda: one.storage.create_volume(replace(later, vm="fourth")))
-    refused("pool.silent", Retryable, lambda: one.storage.delete_image(wanted.base_sha256, "raw"))
-    assert one.storage.delete_volume("another", own.volume).changed
-    assert one.storage.create_volume(own).changed
-    answers.set()
-
-
-def test_a_ledger_is_settled_while_the_pool_is_away(disks: tuple[Host, Host]) -> None:
-    one, _ = disks
-    one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
-    one.storage.data.attach(AttachVolume(vm=VM, volume=VOLUME))
-    one.storage.shared.leave(LeaveDisks(vm=VM, files=()))
-    one.mount(None)
-    one.storage.settle(VM, DISK, f"{VM}.iso")
-    one.storage.data.settle((KnownVolume(volume=VOLUME, vm=VM),))
-    one.mount_point.rmdir()
-    one.mount(one.shared)
-    one.storage.check_file_of(VM, str(one.disk))
-    one.storage.check_file_of(VM, str(one.mount_point / "data" / VOLUME))

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pool that is away, hangs, or has no locks that others see; and what another host's stopped VM has there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.images import pools as pools_module
+from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
+from orchestrator.core.actions.settle_ledger import KnownVolume
+from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume
+from orchestrator.core.errors import Conflict, Retryable
+from orchestrator.core.hosts.pool import disk_file
+from tests.unit.agent.refusals import refused
+from tests.unit.agent.shared_pool import (
+    DECLARE,
+    DISK,
+    MIB,
+    POOL,
+    VM,
+    VOLUME,
+    Host,
+    created,
+    two_hosts,
+    with_disk,
+    written_by_qemu,
+)
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> tuple[Host, Host]:
+    return with_disk(two_hosts(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "nfs nas:/fast rw,vers=3,addr=1.2.3.4",
+        "nfs4 nas:/fast rw,vers=4.1,local_lock=all",
+        "nfs nas:/f rw,vers=4.0,nolock",
+    ],
+)
+def test_a_mount_whose_locks_other_hosts_do_not_see_is_no_pool(disks: tuple[Host, Host], how: str) -> None:
+    one, two = disks
+    two.mount(two.shared, how)
+    (pool,), seen = two.storage.shared.observe()
+    assert (pool.pool_id, seen) == (None, ())
+    assert "mounted" in str(pool.problem)
+    take = ShareDisks(vm=VM, files=(DISK,), taken=True)
+    with written_by_qemu(one.disk):
+        refused("pool.no_locks", Conflict, lambda: two.storage.shared.share(take))
+    refused("pool.no_locks", Conflict, lambda: two.storage.pools.declare(DECLARE))
+    two.mount(two.shared, "nfs4 nas:/fast rw,vers=4.2,local_lock=none")
+    assert two.storage.shared.share(take).changed
+
+
+def test_a_volume_is_neither_deleted_nor_attached_where_a_stopped_vm_of_another_host_has_it(
+    disks: tuple[Host, Host],
+) -> None:
+    one, two = disks
+    one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
+    one.storage.data.attach(AttachVolume(vm=VM, volume=VOLUME))
+    delete, attach = DeleteDataVolume(volume=VOLUME), AttachVolume(vm="another", volume=VOLUME)
+    for taking in (lambda: two.storage.data.delete(delete), lambda: two.storage.data.attach(attach)):
+        error = refused("pool.held_elsewhere", Conflict, taking)
+        assert [reason.subjects for reason in error.reasons] == [("aa" * 16,)]
+    assert (one.mount_point / "data" / VOLUME).exists()
+    assert one.storage.pools.is_held_here(VOLUME)
+    given_up = replace(attach, gone="aa" * 16)
+    assert two.storage.data.attach(given_up).changed
+    assert two.storage.pools.is_held_here(VOLUME)
+
+
+def hanging(monkeypatch: pytest.MonkeyPatch, shared: Path) -> threading.Event:
+    """All of the pool waits in the kernel until the event."""
+    answers, opened = threading.Event(), os.open
+
+    def open_late(path: str | Path, *args: int, **options: int) -> int:
+        if shared in Path(path).resolve().parents and not answers.is_set():
+            answers.wait(30)
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(pools_module, "_LIMIT_S", 0.05)
+    monkeypatch.setattr(os, "open", open_late)
+    return answers
+
+
+def test_a_pool_that_hangs_keeps_nothing_of_the_hosts_own_disk_waiting(
+    disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = disks
+    wanted = created(one)
+    own = replace(wanted, vm="another", volume="9d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11.qcow2")
+    copied, goes_on = threading.Event(), threading.Event()
+
+    def copies_for_long(source: Path, target: Path) -> None:
+        copied.set()
+        goes_on.wait(30)
+        Path(target).write_bytes(Path(source).read_bytes())
+
+    for image in (one.shared / "images").iterdir():
+        image.rename(one.shared / image.name)
+    monkeypatch.setattr(shutil, "copyfile", copies_for_long)
+    later = replace(wanted, vm="third", volume=disk_file("3d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11", POOL))
+    thread = threading.Thread(target=lambda: one.storage.create_volume(later))
+    thread.start()
+    assert copied.wait(10)
+    assert one.storage.create_volume(own).changed, "while an image is copied into the pool"
+    goes_on.set()
+    thread.join(10)
+    answers = hanging(monkeypatch, one.shared)
+    refused("pool.silent", Retryable, lambda: one.storage.create_volume(replace(later, vm="fourth")))
+    refused("pool.silent", Retryable, lambda: one.storage.delete_image(wanted.base_sha256, "raw"))
+    assert one.storage.delete_volume("another", own.volume).changed
+    assert one.storage.create_volume(own).changed
+    answers.set()
+
+
+def test_a_ledger_is_settled_while_the_pool_is_away(disks: tuple[Host, Host]) -> None:
+    one, _ = disks
+    one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
+    one.storage.data.attach(AttachVolume(vm=VM, volume=VOLUME))
+    one.storage.shared.leave(LeaveDisks(vm=VM, files=()))
+    one.mount(None)
+    one.storage.settle(VM, DISK, f"{VM}.iso")
+    one.storage.data.settle((KnownVolume(volume=VOLUME, vm=VM),))
+    one.mount_point.rmdir()
+    one.mount(one.shared)
+    one.storage.check_file_of(VM, str(one.disk))
+    one.storage.check_file_of(VM, str(one.mount_point / "data" / VOLUME))
