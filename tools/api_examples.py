@@ -73,6 +73,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("PUT", "driver-lock", {"schema_version": 1, "site": {"host_driver": {"version": "580.105.06"}}}),
     ("GET", "driver-check", None), ("POST", "driver-upgrade", UPGRADE), ("GET", "vms/train/provision", None),
     ("GET", "maintenances", None),
+    ("POST", "gpus/defragment/plan", {}),
     ("GET", "vms/train/moves", None),
     ("GET", "operations", None), ("GET", "capacity?profile=t4-2q", None), ("GET", "explain?profile=t4-2q", None),
     ("GET", "gpu-map", None), ("GET", "gpu-map/racks", None),

@@ -96,6 +96,8 @@ RULES: Final[dict[str, Rule]] = {
     "DELETE /v1/hosts/{name}/mig-layout": Rule("pool", _OPERATE),
     "GET /v1/gpus": Rule("pool", _WATCH),
     "GET /v1/gpus/{host}/{address}": Rule("pool", _WATCH),
+    "POST /v1/gpus/defragment": Rule("pool", _OPERATE),
+    "POST /v1/gpus/defragment/plan": Rule("pool", _OPERATE),
     "POST /v1/gpus/{host}/accept": Rule("pool", _OPERATE),
     "GET /v1/readings/hosts": Rule("pool", _WATCH),
     "GET /v1/readings/gpus": Rule("pool", _WATCH),

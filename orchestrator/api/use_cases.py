@@ -13,6 +13,7 @@ from orchestrator.operations.context import World
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.readings import OtherControllers
 from orchestrator.ports.webhooks import WebhookSender
+from orchestrator.reconcile.defragmenting import Defragmenter
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.reconcile.reconciler import Reconciler
@@ -32,6 +33,7 @@ from orchestrator.services.hosts.gpus import CardService, GpuService
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
 from orchestrator.services.images import ImageService
+from orchestrator.services.maintenance.defragmenting import DefragmentationService
 from orchestrator.services.maintenance.maintenances import HAND_BACK_S, MaintenanceService
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.network_paths import NetworkPathService
@@ -81,6 +83,7 @@ class Services:
     driver_locks: DriverLockService
     driver_upgrades: DriverUpgradeService
     maintenances: MaintenanceService
+    defragmentation: DefragmentationService
     gpu_cards: CardService
     mig_layouts: MigLayoutService
     networks: NetworkService
@@ -119,7 +122,12 @@ class Site:
 
 def keeper_of(world: World, engine: Engine, moves: VmMoves) -> MaintenanceKeeper:
     """What takes maintenances on."""
-    return MaintenanceKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids, moves=moves)
+    store, clock = world.store, world.clock
+    capacity = CapacityService(store=store, index=moves.planner.index, clock=clock)
+    defragmenter = Defragmenter(store=store, clock=clock, moves=moves, capacity=capacity)
+    return MaintenanceKeeper(
+        store=store, engine=engine, clock=clock, ids=world.ids, moves=moves, defragmenter=defragmenter
+    )  # fmt: skip
 
 
 def services_of(
@@ -174,6 +182,9 @@ def services_of(
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=advance),
         maintenances=MaintenanceService(
             store=store, clock=clock, ids=ids, advance=advance, fencing=world.fencing, hand_back_s=site.hand_back_s
+        ),
+        defragmentation=DefragmentationService(
+            store=store, clock=clock, ids=ids, advance=advance, moves=moves, capacity=capacity
         ),
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),

@@ -245,6 +245,12 @@ class SiteCalls:
         """``wanted``: ``confirm``, its name; ``fence``: hand or agent."""
         return self._post(path_of("hosts", host, "evacuate"), wanted)
 
+    def defragment(self, wanted: Body) -> models.Maintenance:
+        return self._post(path_of("gpus", "defragment"), wanted)
+
+    def plan_defragment(self, wanted: Body) -> models.Defragmentation:
+        return self._post(path_of("gpus", "defragment", "plan"), wanted)
+
     def maintenances(self) -> list[models.MaintenanceCounts]:
         """The newest first."""
         return self._get(path_of("maintenances"))

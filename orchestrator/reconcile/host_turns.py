@@ -11,7 +11,6 @@ from typing import Final, Literal
 
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.maintenance.leaving import CHOSEN, STOP, parse_leave
 from orchestrator.core.maintenance.maintenance import (
     MAX_TRIES,
     UNDER_WAY,
@@ -19,7 +18,6 @@ from orchestrator.core.maintenance.maintenance import (
     HostTurn,
     Maintenance,
     begin_next,
-    leave_of,
     settled,
 )
 from orchestrator.core.operation import FINISHED, Operation
@@ -30,7 +28,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.begin import new_operation, record, undo_inputs
 from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
-from orchestrator.services.maintenance.waits import AT_REST, waits_of
+from orchestrator.services.maintenance.waits import AT_REST, may_be_stopped, waits_of
 from orchestrator.services.vms.deallocating import idle
 from orchestrator.store.transaction import Transaction
 
@@ -218,7 +216,9 @@ class HostTurns:
         may = (vm for vm in vms if vm.id not in rests and self._may_leave(vm))
         ready = sorted(may, key=lambda vm: left.index(vm.id) if vm.id in left else -1)
         free = max(self.maintenance.parallel - busy, 0)
-        self.leaving[one.host] = [(vm, self._may_stop(vm)) for vm in ready[:free]]
+        self.leaving[one.host] = [
+            (vm, may_be_stopped(self._tx, self.maintenance, vm, self._clock.now())) for vm in ready[:free]
+        ]
         done = {*left, *given_up}
         if evacuate:  # those that stay do not run, whatever the database says
             kept = {name: one.stays[name] for name in left if name in one.stays}
@@ -240,12 +240,6 @@ class HostTurns:
         """Whether it may be tried now: nothing else works on it, and its user has not chosen a later time."""
         later = self._clock.now() < self.maintenance.chosen.get(vm.id, 0.0)
         return (vm.state == "stopped" or (vm.state == "running" and not later)) and idle(self._tx, vm)
-
-    def _may_stop(self, vm: Vm) -> bool:
-        """Now, as its user has chosen, else by its tenant's policy."""
-        word = leave_of(self.maintenance, vm.id, vm.spec.tenant, self._tx.policies.maintenance())
-        window = None if word == CHOSEN else parse_leave(word)
-        return word in {STOP, CHOSEN} or (window is not None and window.is_open(self._clock.now()))
 
     def _has_to_leave(self, one: HostTurn, vm: Vm) -> bool:
         """It runs, or is about to; or its guest has ended by itself, and its vGPU is still in the driver's way."""

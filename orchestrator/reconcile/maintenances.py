@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.maintenance.maintenance import MAX_TRIES, MOVING, HostTurn, Maintenance
+from orchestrator.core.maintenance.maintenance import MAX_TRIES, MOVING, Act, HostTurn, Maintenance
 from orchestrator.core.moves.moves import UNASKED
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
+from orchestrator.reconcile.defragmenting import Defragmenter
 from orchestrator.reconcile.host_turns import HostTurns, stay
 from orchestrator.services.messages import MoveVm
 from orchestrator.services.vms.moving import VmMoves
@@ -36,29 +37,35 @@ class MaintenanceKeeper:
     clock: Clock
     ids: Ids
     moves: VmMoves
+    defragmenter: Defragmenter
     _rests: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By id of such a VM: until when it is left alone, on the monotonic clock, and for how long that is."""
 
     def advance(self) -> bool:
         """As far as it goes now without looking for places, which takes long and holds the fleet. Whether VMs are to
         move now, which :meth:`round` has them do."""
-        turns = list(map(self._advance, self._active()))
-        return any(any(its.leaving.values()) for its in turns if its is not None)
+        turns = [self._advance(name) for name, act in self._active() if act != "defragment"]
+        waits = [self.defragmenter.advance(name) for name, act in self._active() if act == "defragment"]
+        return any(waits) or any(any(its.leaving.values()) for its in turns if its is not None)
 
     def round(self) -> None:
         """As far as it goes now; VMs that are to move do. For a thread that nobody waits for."""
         active = self._active()
         if not active:
             self._rests.clear()
-        for maintenance_id in active:
+        for maintenance_id, act in active:
+            if act == "defragment":
+                self.defragmenter.round(maintenance_id)
+                continue
             while (turns := self._advance(maintenance_id)) is not None and any(turns.leaving.values()):
                 for host, vms in turns.leaving.items():
                     for vm, may_stop in vms:
                         self._leave(turns.maintenance, host, vm, may_stop=may_stop, besides=turns.blocked.get(host))
 
-    def _active(self) -> list[str]:
+    def _active(self) -> list[tuple[str, Act]]:
+        """Ids and what is done, the oldest first."""
         with self.store.read() as tx:
-            return [maintenance.id for maintenance in reversed(tx.maintenances.active())]
+            return [(maintenance.id, maintenance.act) for maintenance in reversed(tx.maintenances.active())]
 
     def _advance(self, maintenance_id: str) -> HostTurns | None:
         now = self.clock.monotonic()

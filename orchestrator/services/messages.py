@@ -138,6 +138,8 @@ class MoveVm:
     tenant: str
     host: str | None = None
     """None: where placement puts it."""
+    gpu: str | None = None
+    """PCI address of the GPU of that host that it gets; None: where placement puts it."""
     max_bytes_per_s: int | None = None
     """Of the copy of its disk; None: as fast as it goes."""
     why: str | None = None

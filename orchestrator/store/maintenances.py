@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Select, String, cast, func, insert, select, update
+from sqlalchemy import Select, String, cast, false, func, insert, select, update
 
 from orchestrator.core.maintenance.maintenance import ENDED, UNDER_WAY, HostTurn, Maintenance, is_over, turn_on
 from orchestrator.core.vms.lease import show_moment
@@ -73,6 +73,9 @@ class Maintenances:
         hosts = [turn.host for turn in turns]
         on = select(vms.c.tenant, vms.c.host, func.count()).group_by(vms.c.tenant, vms.c.host)
         counts, wanted = Counter[str](), frozenset(hosts)
+        if maintenance.act == "defragment":  # the others on these hosts stay
+            counts.update(move.name.partition("/")[0] for move in maintenance.moves if move.source in wanted)
+            on = on.where(false())
         for tenant, host, count in self._db.execute(on.where(vms.c.host == hosts[0]) if len(hosts) == 1 else on):
             counts[tenant] += count if host in wanted else 0
         planned = {

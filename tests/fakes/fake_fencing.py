@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from orchestrator.core.errors import Retryable
 from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.host import HostLink
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.maintenance.defragmenting import DefragmentationService
 from orchestrator.services.maintenance.maintenances import MaintenanceService
+from orchestrator.services.vms.capacity import CapacityService
+from orchestrator.services.vms.driver_answers import AskedDrivers
+from orchestrator.services.vms.moves import MoveService
 from orchestrator.store.database import Store
 from tests.fakes.fake_host import FakeHosts
 
@@ -20,9 +29,17 @@ class Unfenced:
         raise AssertionError(f"nobody said how {host} is switched off")
 
 
-def never_advanced(store: Store, clock: Clock, ids: Ids) -> MaintenanceService:
-    """Maintenances that stay as they were declared."""
-    return MaintenanceService(store=store, clock=clock, ids=ids, advance=lambda: None, fencing=Unfenced())
+def never_advanced(store: Store, clock: Clock, ids: Ids) -> tuple[MaintenanceService, DefragmentationService]:
+    """Maintenances that stay as they were declared; of hosts that were never observed nothing moves."""
+    index = FleetIndex(store, Overcommit())
+    drivers = AskedDrivers(link=cast(HostLink, None), clock=clock)
+    moves = MoveService(store=store, index=index, drivers=drivers, observe=lambda _: None)
+    capacity = CapacityService(store=store, index=index, clock=clock)
+    return MaintenanceService(
+        store=store, clock=clock, ids=ids, advance=lambda: None, fencing=Unfenced()
+    ), DefragmentationService(
+        store=store, clock=clock, ids=ids, advance=lambda: None, moves=moves, capacity=capacity
+    )  # fmt: skip
 
 
 class FakeFencing:

@@ -376,7 +376,7 @@ class InMemory:
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.events, self.webhooks, vms.tell = *watched(store, ids), telling(store)
         self.consoles = _consoles(self.guest_access, self.tenancy)
-        self.maintenances = never_advanced(store, clock, ids)
+        self.maintenances, self.defragmentation = never_advanced(store, clock, ids)
         self.controllers = ControllerService(
             store=store, clock=clock, files=FakeImages(), kept=KeptReadings(clock), key=b"key"
         )

@@ -59,6 +59,7 @@ COMMANDS = (
     "profile remove notebook", "image guest-driver guest 580.65.06", "image remove guest --yes", "driver check",
     "driver bundle show 0123", "driver bundle remove 0123", "driver lock apply {lock}", "maintenance pause",
     "driver upgrade --to 580.95.05 --dry-run",
+    "gpu defragment --dry-run", "gpu defragment",
     "host drain h", "host evacuate gpu1 --fenced-by-hand --confirm gpu1", "maintenance resume",
     "vm maintenance train --now", "maintenance cancel", "network create n", "network add n --bridge br0",
     "webhook list", "webhook show hook", "webhook create hook --url https://a.test/", "webhook test hook",

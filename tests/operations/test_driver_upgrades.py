@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.api.use_cases import keeper_of
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.maintenance.maintenance import HostPhase, Maintenance, is_over
 from orchestrator.operations.definitions import DEFINITIONS
@@ -41,8 +42,7 @@ def wanted(**other: Any) -> WantedUpgrade:
 
 
 def keeper(plane: ControlPlane) -> MaintenanceKeeper:
-    moves, clock = plane.services.moving, plane.world.clock
-    return MaintenanceKeeper(store=plane.store, engine=plane.engine, clock=clock, ids=plane.ids, moves=moves)
+    return keeper_of(plane.world, plane.engine, plane.services.moving)
 
 
 def go_on(plane: ControlPlane) -> Maintenance:

@@ -100,6 +100,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl server settle-restored --remove": "wants something newer; tests/contract/backup removes it",
         },
     ),
+    "docs/howto/defragment.md": Page(exits={"vgpuctl gpu defragment --max-moves": 5}),
     "docs/howto/describe-in-a-file.md": Page(
         words={"/srv/images/debian-13.qcow2": "{files}/debian-13.raw", "t4-quarter": "t4-quarter-of-file"},
         shown={"site.yaml": 0},

@@ -9,7 +9,9 @@ from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.http_answers import started
 from orchestrator.api.paging import PagingOf
+from orchestrator.api.routes.maintenances import answer as maintenance_answer
 from orchestrator.api.schemas.gpus import AcceptGpusBody, GpuAnswer
+from orchestrator.api.schemas.maintenances import DefragmentationAnswer, DefragmentBody, MaintenanceAnswer
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -37,6 +39,18 @@ def list_all(
 def get(host: HostInPath, address: AddressInPath, services: ServicesOf) -> GpuAnswer:
     """Get a GPU."""
     return GpuAnswer.of(services.gpus.get(host, parse_pci_address(address)))
+
+
+@router.post("/defragment", status_code=202)
+def defragment(body: DefragmentBody, services: ServicesOf) -> MaintenanceAnswer:
+    """Defragment GPUs. Declare that VMs move to other hosts, by legal moves alone, so that GPUs get empty."""
+    return maintenance_answer(services, services.defragmentation.declare(body.to_request()))
+
+
+@router.post("/defragment/plan")
+def plan_defragment(body: DefragmentBody, services: ServicesOf) -> DefragmentationAnswer:
+    """Plan a defragmentation. Tell which VMs would move and what would fit then; nothing is stored."""
+    return DefragmentationAnswer.of(services.defragmentation.plan(body.to_request()))
 
 
 @router.post("/{host}/accept", status_code=202)

@@ -13,8 +13,10 @@ from orchestrator.core.maintenance.leaving import AwaitedTenant
 from orchestrator.core.maintenance.maintenance import (
     MAX_LENGTH_S,
     MAX_REASON,
+    DefragmentMove,
     DrainPolicy,
     Fence,
+    FitGain,
     HostPhase,
     HostTurn,
     Maintenance,
@@ -23,6 +25,7 @@ from orchestrator.core.maintenance.maintenance import (
 )
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.lease import parse_moment
+from orchestrator.services.maintenance.defragmenting import MAX_MOVES, DefragmentationPlan, WantedDefragmentation
 from orchestrator.services.maintenance.maintenances import MaintenanceNow, WantedDrain, WantedEvacuation
 
 _APART = "these windows have no minute in common"
@@ -74,7 +77,52 @@ class EvacuateHostBody(StrictForm, example={"confirm": "gpu-7", "fence": "agent"
         return WantedEvacuation(confirm=self.confirm, fence=self.fence, parallel=self.parallel, reason=reason)
 
 
+class DefragmentBody(StrictForm, example={"max_moves": 8, "reason": "room for whole GPUs"}):
+    """How many VMs may move so that GPUs get empty, how, and when."""
+
+    max_moves: int = Field(default=MAX_MOVES, ge=1, le=256)
+    """No more VMs move."""
+    parallel: int = Field(default=2, ge=1, le=64)
+    """So many move at once."""
+    bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
+    """MiB a second that each of them takes at most; null: as fast as it goes."""
+    cold: bool = False
+    """VMs that may not move while they run are shut down for it, where their tenants' policies let them be stopped."""
+    at: str | None = Field(default=None, max_length=40)
+    """It is not begun before, like 2026-12-01T10:00Z; null: now."""
+    length_s: int | None = Field(default=None, ge=60, le=MAX_LENGTH_S)
+    """So many seconds after its beginning it is planned to be over."""
+    reason: str = Field(default="", max_length=MAX_REASON)
+    """Why; tenants whose VMs move are told."""
+
+    def to_request(self) -> WantedDefragmentation:
+        return WantedDefragmentation(
+            max_moves=self.max_moves,
+            parallel=self.parallel,
+            max_bytes_per_s=None if self.bandwidth_mib is None else self.bandwidth_mib * MIB,
+            cold=self.cold,
+            when=planned(self.at, self.length_s, self.reason),
+        )
+
+
+class DefragmentMoveAnswer(CopiedAnswer, copies=DefragmentMove):
+    """One VM that moves so that a GPU gets empty."""
+
+
+class FitGainAnswer(CopiedAnswer, copies=FitGain):
+    """How many more VMs of one profile fit."""
+
+
+class DefragmentationAnswer(CopiedAnswer, copies=DefragmentationPlan):
+    """What a defragmentation would do now."""
+
+    moves: tuple[DefragmentMoveAnswer, ...]
+    gains: tuple[FitGainAnswer, ...]
+    """Of profiles of which more or fewer fit then."""
+
+
 _NOT_LISTED = {
+    "moves", "gains", "cold",
     "policy", "max_unavailable", "canary", "failure_budget", "window", "reboot", "overridden", "parallel",
     "max_bytes_per_s", "fence",
 }  # fmt: skip
@@ -157,6 +205,8 @@ class MaintenanceAnswer(AnswerBody, copies=Maintenance):
     ends_by: Moment | None
     ended_at: Moment | None
     hosts: tuple[HostTurnAnswer, ...]
+    moves: tuple[DefragmentMoveAnswer, ...]
+    gains: tuple[FitGainAnswer, ...]
     waves: tuple[tuple[str, ...], ...]
     """Those that wait, if all took the same time."""
 

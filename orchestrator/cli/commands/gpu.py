@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli.commands import maintenance
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import printable, render_details, show, shown, width
 from orchestrator.cli.parameters import Host, OfHost, OfModel, Sort, Svg, Wait, tenant_if_named
@@ -236,6 +237,9 @@ def list_racks(
         return list_view(session.client.gpu_racks(model)["racks"], listing, _rack)
 
     show_view(session, read_view, watch=watch, nouns=SHOWN_NOUNS)
+
+
+app.command("defragment")(maintenance.defragment)
 
 
 @app.command("accept")

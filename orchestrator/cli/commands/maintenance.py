@@ -150,7 +150,58 @@ def details(maintenance: Mapping[str, Any]) -> list[str]:
     if maintenance["window"] is not None:
         closed = "open now" if maintenance["opens_at"] is None else f"opens {show_time(maintenance['opens_at'])}"
         pairs.append(("window", f"{shown(maintenance['window'])} UTC each day, {closed}"))
-    return [*render_details(pairs), "", *render_table(maintenance["hosts"], COLUMNS, width())]
+    moves = [*moves_and_gains(maintenance), ""] if maintenance["act"] == "defragment" else []
+    return [*render_details(pairs), "", *moves, *render_table(maintenance["hosts"], COLUMNS, width())]
+
+
+_MOVES: Final = (
+    field("VM", "name"),
+    Column("FROM", lambda move: f"{shown(move['source'])} {shown(move['leaves'])}"),
+    Column("TO", lambda move: f"{shown(move['target'])} {shown(move['gpu'])}"),
+    Column("HOW FAR", lambda move: ": ".join(filter(None, [move["state"], move["why"]])), Fit.WRAP),
+)
+_GAINS: Final = (
+    field("PROFILE", "profile"),
+    field("FIT NOW", "now"),
+    field("FIT THEN", "planned"),
+    field("MEASURED", "measured"),
+)
+
+
+def moves_and_gains(plan: Mapping[str, Any]) -> list[str]:
+    """Of a defragmentation, or of its plan."""
+    fit = ["", *render_table(plan["gains"], _GAINS, width())] if plan["gains"] else []
+    return [*render_table(plan["moves"], _MOVES, width()), *fit]
+
+
+def defragment(
+    ctx: typer.Context,
+    max_moves: Annotated[int, typer.Option("--max-moves", min=1, max=256, help="No more VMs move.")] = 16,
+    parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="So many VMs move at once.")] = 2,
+    bandwidth: Bandwidth = None,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold", help="Shut VMs down that may not move while they run, where their tenants let them be."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print which VMs would move and what would fit then, change nothing.")
+    ] = False,
+    at: At = None,
+    length: Length = None,
+    reason: Reason = "",
+    wait: Wait = True,
+) -> None:
+    """Move VMs together, so that GPUs get empty."""
+    session = session_of(ctx)
+    how = {"max_moves": max_moves, "parallel": parallel, "cold": cold, **bandwidth_mib(bandwidth)}
+    wanted: dict[str, object] = {**how, **planned(at, length, reason)}
+    if dry_run:
+        plan = session.client.plan_defragment(wanted)
+        lines = [f"{plan['gpus']} GPUs would get empty by {len(plan['moves'])} moves", "", *moves_and_gains(plan)]
+        show(plan, session.format, lambda: lines if plan["moves"] else ["no GPU would get empty by legal moves"])
+        return
+    begun = session.client.defragment(wanted)
+    finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
 def drain(

@@ -125,7 +125,12 @@ def details(
     )
 
 
-_ACTS: Final = {"upgrade": "its host gets a driver", "drain": "its host is emptied", "evacuate": "its host is dead"}
+_ACTS: Final = {
+    "upgrade": "its host gets a driver",
+    "drain": "its host is emptied",
+    "evacuate": "its host is dead",
+    "defragment": "VMs move together",
+}
 
 
 def _maintenance(planned: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -139,6 +144,7 @@ def _maintenance(planned: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     when = {
         WAIT: f"which waits until its users stop it{at}",
         CHOSEN: f"stopped when its user has chosen{at}, {then}",
+        "live": f"moved while it runs{at}",
         STOP: f"stopped in its host's turn{at}, {then}",
     }
     window = f"stopped in {shown(planned['policy'])} UTC{at}, {then}"

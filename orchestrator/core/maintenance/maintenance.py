@@ -14,10 +14,10 @@ from typing import Final, Literal
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT, DailyWindow
 
-Act = Literal["upgrade", "drain", "evacuate"]
+Act = Literal["upgrade", "drain", "evacuate", "defragment"]
 """What is done to the hosts: ``upgrade``: they get another driver; ``drain``: they are emptied for whatever a person
 does to them, until that person has them serve again; ``evacuate``: they are dead, and VMs whose disks others reach
-start there."""
+start there; ``defragment``: some of their VMs move to other hosts, so that GPUs get empty, and they serve on."""
 
 Fence = Literal["hand", "agent"]
 """Who says that a dead host does nothing any more: a person, or a fence agent that has switched its power off."""
@@ -27,11 +27,13 @@ MaintenanceState = Literal["running", "paused", "halted", "cancelled", "done"]
 still ends."""
 
 HostPhase = Literal[
-    "waiting", "emptying", "empty", "swapping", "rebooting", "refilling", "done", "rolled_back", "failed", "kept"
-]
-"""``empty``: drained, and nothing runs there until somebody uncordons it. ``rebooting``: it is
-told so while a swap waits for its host's reboot; ``swapping`` is stored. ``rolled_back``: the old driver is there
-again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs could not leave, so it was not touched."""
+    "waiting", "moving", "emptying", "empty", "swapping", "rebooting", "refilling", "done", "rolled_back", "failed",
+    "kept",
+]  # fmt: skip
+"""``moving``: some of its VMs move away, and it serves on. ``empty``: drained, and nothing runs there until somebody
+uncordons it. ``rebooting``: it is told so while a swap waits for its host's reboot; ``swapping`` is stored.
+``rolled_back``: the old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs
+could not leave, so it was not touched."""
 
 Reboot = Literal["never", "if-needed"]
 """Whether a host may be rebooted where its driver cannot be swapped otherwise."""
@@ -42,7 +44,9 @@ them; each moved to another host, those that run when their tenants' policies le
 UpgradePolicy = Literal["tenant", "stop", "wait"]
 DrainPolicy = Literal["move", "stop", "wait"]
 
-UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "empty", "swapping", "rebooting", "refilling"})
+UNDER_WAY: Final[frozenset[HostPhase]] = frozenset(
+    {"moving", "emptying", "empty", "swapping", "rebooting", "refilling"}
+)
 MOVING: Final[frozenset[HostPhase]] = frozenset({"emptying", "empty"})
 """VMs may go to other hosts; from one that is ``empty`` when it is dead, and they had no place before."""
 BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
@@ -53,7 +57,11 @@ REBOOTING: Final = "rebooting"
 """Begins what a swap says of itself while it waits for its host's reboot."""
 MAX_LENGTH_S: Final = 366 * 86400
 MAX_REASON: Final = 200
-_TITLES: Final[Mapping[Act, str]] = {"drain": "the drain", "evacuate": "the evacuation"}
+_TITLES: Final[Mapping[Act, str]] = {
+    "drain": "the drain",
+    "evacuate": "the evacuation",
+    "defragment": "the defragmentation",
+}
 OVER: Final[frozenset[MaintenanceState]] = frozenset({"cancelled", "done"})
 
 
@@ -112,6 +120,48 @@ class HostTurn:
     """When it was done, failed or given up; None: it goes on."""
 
 
+MoveState = Literal["waiting", "moving", "done", "failed", "left"]
+"""``left``: it was not begun, as it would free no GPU any more, or the maintenance was cancelled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefragmentMove:
+    """One VM that moves so that the GPU that it leaves gets empty."""
+
+    vm: str
+    """Id of the VM."""
+    name: str
+    """``tenant/name`` of the VM."""
+    source: str
+    """Name of the host that it leaves."""
+    leaves: str
+    """PCI address of the GPU that it leaves, as all others do that are on it."""
+    target: str
+    """Name of the host that it goes to."""
+    gpu: str
+    """PCI address of the GPU that it gets."""
+    state: MoveState = "waiting"
+    """How far it is."""
+    operation: str | None = None
+    """That moves it; None: it has not begun."""
+    why: str = ""
+    """Of one that failed or was not begun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitGain:
+    """How many more VMs of one profile fit, as ``capacity`` counts them."""
+
+    profile: str
+    """Offering, vGPU type, MIG profile or gpu:N."""
+    now: int
+    """When it was planned."""
+    planned: int
+    """After all moves, if nothing else changes."""
+    measured: int | None = None
+    """When the last move had ended; None: not yet."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Maintenance:
     """All of it."""
@@ -161,6 +211,12 @@ class Maintenance:
     """Of an evacuation."""
     overran: bool = False
     """It was not over when it should have been."""
+    moves: tuple[DefragmentMove, ...] = ()
+    """Of a defragmentation."""
+    gains: tuple[FitGain, ...] = ()
+    """Of the same, for profiles of which more or fewer fit then."""
+    cold: bool = False
+    """Of the same: VMs that may not move while they run are shut down for it, where their tenants let them be."""
 
     @property
     def title(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from orchestrator.core.geometry.build import EqualSizeCut
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.placement.constraints import closed_to, host_obstacles, in_the_way, is_other_gpu, shortage
-from orchestrator.core.placement.engine import HeldClaim, PlacementEngine, demand_of
+from orchestrator.core.placement.engine import HeldClaim, PlacementEngine, PlacementPlan, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.rules import YIELDED
 from orchestrator.core.placement.rules.named import on_host
@@ -310,7 +310,7 @@ class _HostBefore:
 
 
 class Trial:
-    """Applies releases to the engine and remembers how to undo them."""
+    """Applies releases and moves to the engine and remembers how to undo them."""
 
     def __init__(self, engine: PlacementEngine) -> None:
         self.engine = engine
@@ -326,6 +326,13 @@ class Trial:
         held = self.engine.vms[vm_id]
         self._note(vm_id, held, list(held.gpus))
         self.engine.release(vm_id)
+
+    def carry(self, request: Request, plan: PlacementPlan) -> Placement:
+        """Take the VM of the request from where it is to ``plan``, which must come from the present state."""
+        held = self.engine.vms[request.vm_id]
+        self._note(request.vm_id, held, [*held.gpus, *(self.engine.fleet.gpus[number] for number, _ in plan.gpus)])
+        self.engine.release(request.vm_id)
+        return self.engine.take(request, plan)
 
     def _note(self, vm_id: str, held: HeldClaim, gpus: list[Gpu]) -> None:
         seen = dict.fromkeys(gpus)
@@ -353,6 +360,8 @@ class Trial:
                 self.engine.fleet.reindex(now)
 
     def _put_back(self, vm_id: str, held: HeldClaim) -> None:
-        if vm_id not in self.engine.vms:
-            self.engine.count(held.request, 1)
+        now = self.engine.vms.get(vm_id)
+        if now is not None:
+            self.engine.count(now.request, -1)
+        self.engine.count(held.request, 1)
         self.engine.vms[vm_id] = held

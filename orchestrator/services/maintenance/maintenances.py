@@ -231,8 +231,11 @@ def _cancelled(maintenance: Maintenance) -> Maintenance:
 
 
 def _check_no_other(tx: Transaction, host: str) -> None:
+    """A defragmentation leaves off by itself what a host is emptied of."""
     for other in tx.maintenances.active():
         turn = next((turn for turn in other.hosts if turn.host == host and turn.phase not in ENDED), None)
+        if other.act == "defragment":
+            continue
         begins = other.act == "drain" and other.state not in OVER
         if turn is not None and (turn.phase in UNDER_WAY or begins):
             raise Conflict(
@@ -246,7 +249,8 @@ def end_drain(tx: Transaction, host: Host) -> None:
     """Somebody has the host serve again.
 
     :raises Conflict: ``host.busy``: another maintenance is under way there; ``host.not_healthy``"""
-    under_way = turn_on(tx.maintenances.active(), host.name)
+    active = (its for its in tx.maintenances.active() if its.act != "defragment")
+    under_way = turn_on(active, host.name)
     if under_way is not None and under_way[1].phase == "empty":
         _serve_again(tx, host, *under_way)
     elif under_way is not None:
@@ -278,7 +282,8 @@ def _serve_again(tx: Transaction, host: Host, drain: Maintenance, turn: HostTurn
 def _planned_for(tx: Transaction, vm: Vm) -> list[Maintenance]:
     """Those that its user may put off. :raises Conflict: ``maintenance.none``, ``maintenance.decided``"""
     active = [its for its in by_beginning(tx.maintenances.active()) if its.state not in OVER]
-    due = [its for its in active if any(turn.host == vm.host and turn.phase in TO_STOP for turn in its.hosts)]
+    here = [its for its in active if any(turn.host == vm.host and turn.phase in TO_STOP for turn in its.hosts)]
+    due = [its for its in here if its.act != "defragment" or any(move.vm == vm.id for move in its.moves)]
     if not due or vm.state in AT_REST:
         hint = f"'vgpuctl show-vm {vm.spec.name} --tenant {vm.spec.tenant}' tells of one when it is declared"
         raise Conflict("maintenance.none", f"no maintenance will stop VM {vm.spec.name}", hint=hint)
@@ -338,6 +343,9 @@ def _progress(tx: Transaction, maintenance: Maintenance, one: HostTurn, now: Ste
     if now is not None:
         back = "taken back: " if now.state == "undoing" else ""
         return back + ": ".join(dict.fromkeys(filter(None, [now.title, now.message])))
+    if one.phase == "moving":
+        moves = [move for move in maintenance.moves if move.source == one.host]
+        return f"{sum(move.state == 'done' for move in moves)} of {len(moves)} VMs have moved"
     if maintenance.policy == "move" and one.phase == "emptying":
         return _still_there(tx, one)
     if one.phase not in {"emptying", "refilling"} or not one.vms:

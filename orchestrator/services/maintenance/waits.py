@@ -81,6 +81,13 @@ def _who_may_wait(
     return (vms | {vm.id: vm for name in maintenance.chosen if (vm := tx.vms.find_id(name))}).values()
 
 
+def may_be_stopped(tx: Transaction, maintenance: Maintenance, vm: Vm, now: float) -> bool:
+    """Now, as its user has chosen, else by its tenant's policy."""
+    word = leave_of(maintenance, vm.id, vm.spec.tenant, tx.policies.maintenance())
+    window = None if word == CHOSEN else parse_leave(word)
+    return word in {STOP, CHOSEN} or (window is not None and window.is_open(now))
+
+
 def is_emptied(tx: Transaction, host: str) -> bool:
     """Whether VMs are being stopped there for maintenance, or none is to run; not where it waits until their users stop
     them."""
@@ -125,7 +132,7 @@ class PlannedMaintenance:
     """Why, as whoever declared it says."""
     policy: str
     """``stop``: in its host's turn; ``22:00-05:00``: then, UTC; ``wait``: when its users stop it;
-    ``chosen``: from when on its user has said."""
+    ``chosen``: from when on its user has said; ``live``: it is not stopped, and moves while it runs."""
     moves: bool
     """It goes to another host, if one has a place for it."""
     opens_at: float | None
@@ -141,7 +148,13 @@ class PlannedMaintenances:
 
     def __init__(self, tx: Transaction, now: float) -> None:
         self._now, self._on = now, dict[str, tuple[Maintenance, HostTurn]]()
+        self._moves = dict[str, tuple[Maintenance, HostTurn]]()
+        """By id, VMs of a defragmentation."""
         for maintenance in by_beginning(tx.maintenances.active()):
+            if maintenance.act == "defragment":
+                to_move = (move for move in maintenance.moves if move.state in {"waiting", "moving"})
+                self._moves |= {move.vm: (maintenance, maintenance.host(move.source)) for move in to_move}
+                continue
             phases = UNDER_WAY if maintenance.state in OVER else _NOT_ENDED
             for turn in maintenance.hosts:
                 if turn.phase in phases and (turn.phase in UNDER_WAY or turn.host not in self._on):
@@ -150,9 +163,11 @@ class PlannedMaintenances:
 
     def of(self, vm: Vm) -> PlannedMaintenance | None:
         """None: it is not stopped for maintenance. One that is stopped already has it until it starts again."""
-        maintenance, turn = self._on.get(vm.host, (None, None))
+        maintenance, turn = self._on.get(vm.host, self._moves.get(vm.id, (None, None)))
         if maintenance is None or turn is None:
             return None
+        if maintenance.act == "defragment" and vm.state not in AT_REST:
+            return self._planned(maintenance, turn, STOP if maintenance.cold else "live", None)
         if vm.state == "stopped" and vm.wanted == "running" and vm.id in turn.vms:
             return self._planned(maintenance, turn, STOP, None)
         if turn.phase not in TO_STOP or vm.state in AT_REST:

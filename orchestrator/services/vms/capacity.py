@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -20,16 +20,13 @@ from orchestrator.core.advice.explain import (
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
 from orchestrator.core.advice.overview import FleetUse, RackUse, by_rack
 from orchestrator.core.errors import Conflict, NotFound, Reason
+from orchestrator.core.maintenance.maintenance import FitGain
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, check_supported, has_whole_pages, unsupported
-from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.from_offering import request_for
-from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.reasons import leading_reason
-from orchestrator.core.placement.rules import affinity
 from orchestrator.core.placement.rules.wanted import Wanted, profile_of
-from orchestrator.core.placement.views import Placement, Request
+from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.tenancy.quota import Amounts
 from orchestrator.core.vms.network import DEFAULT_NAME, Network
@@ -39,13 +36,12 @@ from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.fleet.known_profiles import KnownProfiles
 from orchestrator.services.fleet.named import check_named
 from orchestrator.services.fleet.view import Viewed
-from orchestrator.services.guests.drivers import GuestHost
-from orchestrator.services.guests.runs import offered_roles
 from orchestrator.services.networks import network_for
 from orchestrator.services.pools import check_pool_has, pool_on_hosts
 from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
+from orchestrator.services.vms.fit_query import FitQuery, check_roles, check_roles_where_placed
 from orchestrator.services.vms.placement_request import first_reason, in_coarse_steps, with_networks, with_site_rules
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_names, place_with, volumes_for
@@ -174,6 +170,29 @@ class CapacityService:
                     wanted[vm.profile] = self._counted(tx, now.known.sized(vm, offering), offering, ties)
             places = {query: query.count(now) for query in dict.fromkeys(wanted.values())}
         return {name: places[wanted[name]] if name in wanted else 0 for name in names}
+
+    def gains(self, then: Mapping[str, HostView]) -> tuple[FitGain, ...]:
+        """Of which profiles :meth:`capacity` would count other numbers if these hosts, by name, were so; more first."""
+        with self.index.current(), self.store.read() as tx:
+            now = self._fleet().of_tenant(Question.tenant)
+            hosts = (replace(host, view=then.get(host.view.name, host.view)) for host in now.hosts)
+            after = replace(now, hosts=tuple(hosts))
+            known = self._each(tx, now)
+            counts = {query: (query.count(now), query.count(after)) for query in dict.fromkeys(known.values())}
+        rows = (FitGain(profile=name, now=counts[query][0], planned=counts[query][1]) for name, query in known.items())
+        return tuple(sorted((row for row in rows if row.now != row.planned), key=lambda row: row.now - row.planned))
+
+    def _each(self, tx: Transaction, now: Fleet) -> dict[str, FitQuery]:
+        """By name, what may be had."""
+        question = Question(each=True)
+        ties = _ties(tx, question)
+        return {vm.profile: self._counted(tx, vm, offering, ties) for vm, offering in _questions(now, question)}
+
+    def count(self, names: Collection[str]) -> dict[str, int]:
+        """What :meth:`capacity` counts of these profiles; of one that is not offered any more nothing is said."""
+        with self.index.current(), self.store.read() as tx:
+            now = self._fleet().of_tenant(Question.tenant)
+            return {name: query.count(now) for name, query in self._each(tx, now).items() if name in names}
 
     def explain(self, question: Question, *, coarse: bool = False) -> Named:
         """Where it would go and why, or why not and what would make it fit. ``coarse``: for who does not watch the
@@ -352,46 +371,3 @@ def _possible(each: OneOfEach, known: KnownProfiles, question: Question) -> list
     ]  # fmt: skip
     covered = {offering.vgpu_type for offering in offered}
     return [*sorted(offering.name for offering in offered), *sorted(known.types - covered)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitQuery:
-    """A request whose answer is a number: how many such VMs fit."""
-
-    request: Request
-    one_per_host: bool
-    """No two VMs of its offering and tenant are on one host."""
-    refused: Reason | None
-    """Why the roles that its offering asks for cannot be run in its guest; None: they can."""
-
-    def count(self, fleet: Fleet) -> int:
-        """VMs that fit without moving any."""
-        if self.refused is not None:
-            return 0
-        if not self.one_per_host:
-            return fleet.each.room(self.request)
-        taking = fleet.each.taking(replace(self.request, needs=affinity.without(self.request.needs)))
-        apart = affinity.apart_from(self.request.needs)
-        return sum(viewed.kind in taking and viewed.view.vms.isdisjoint(apart) for viewed in fleet.hosts)
-
-    def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason:
-        """Of a request of which :meth:`count` has none."""
-        if self.refused is not None:
-            return self.refused
-        if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not
-            everywhere = ((host, 1) for host in index.engine.fleet.hosts)
-            return leading_reason(index.engine, self.request, everywhere)
-        return fleet.each.why_none(self.request)
-
-
-def check_roles(tx: Transaction, offering: Offering, tenant: str, host: str) -> None:
-    """:raises Conflict, NotFound: roles that the offering asks for cannot be run there, as create says it"""
-    on = GuestHost(host=host, whole=offering.kind == "passthrough", about=f"such a VM of {tenant}")
-    offered_roles(offering).check_possible(tx, on)
-
-
-def check_roles_where_placed(tx: Transaction, engine: PlacementEngine, request: Request, offering: Offering) -> None:
-    """On the host that a create would choose now; nothing where it would find none. Raises what that does."""
-    placement = place_in(engine, request) if offering.provision else None
-    if isinstance(placement, Placement):
-        check_roles(tx, offering, request.tenant, placement.host_id)

@@ -182,7 +182,7 @@ class VmMoves:
         return plan
 
     def _placed(self, tx: Transaction, vm: Vm, request: MoveVm, off: frozenset[str]) -> VmPlan:
-        spec = replace(request.spec or vm.spec, host=request.host, gpu=None)
+        spec = replace(request.spec or vm.spec, host=request.host, gpu=request.gpu)
         return self.planner.plan(tx, spec, leaving=Leaving(vm, off))
 
     def _settled(self, tx: Transaction, request: MoveVm) -> Vm:

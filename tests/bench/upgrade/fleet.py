@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from orchestrator.api.use_cases import keeper_of
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.drivers.bundle import BundleContent, DriverBundle
 from orchestrator.core.hosts.host import Host
@@ -154,7 +155,7 @@ def fleet_of(hosts: int, directory: Path) -> Iterator[UpgradedFleet]:
         observe=HostObserver(store=store, link=link, clock=clock).observe,
     )  # fmt: skip
     moves = VmMoves(store=store, engine=engine, planner=planner, moves=asked)
-    keeper = MaintenanceKeeper(store=store, engine=engine, clock=clock, ids=ids, moves=moves)
+    keeper = keeper_of(world, engine, moves)
     service = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round)
     yield UpgradedFleet(store=store, clock=clock, engine=engine, keeper=keeper, service=service)
     store.close()

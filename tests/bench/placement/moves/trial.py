@@ -36,12 +36,9 @@ class MovingTrial(Trial):
         """Take a VM from where it is to ``plan``, which must come from the present state."""
         engine = self.engine
         held = engine.vms[vm_id]
-        targets = [engine.fleet.gpus[number] for number, _ in plan.gpus]
-        self._note(vm_id, held, [*held.gpus, *targets])
         start = next(taken.start for taken, item in held.gpus[0].held if item.vm_id == vm_id)
         mib = sum(_mib(gpu, vm_id) for gpu in held.gpus)
-        engine.release(vm_id)
-        placement = engine.take(held.request, plan)
+        placement = self.carry(held.request, plan)
         return Moved(
             vm_id, held.host.view.host_id, tuple(gpu.view.gpu_id for gpu in held.gpus), start, placement, mib,
             live=held.request.whole_gpus == 0,

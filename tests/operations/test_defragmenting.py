@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs move together so that GPUs get empty: what is planned is what is done, and what was gained is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.core.errors import Conflict
+from orchestrator.core.event import EventFilter
+from orchestrator.core.maintenance.maintenance import Maintenance, Planned
+from orchestrator.services.maintenance.defragmenting import WantedDefragmentation
+from orchestrator.services.maintenance.maintenances import WantedDrain
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.recount import miscounted
+from tests.operations.moves import MIGRATABLE, OTHER, hosts
+from tests.operations.test_driver_upgrades import go_on
+
+WHOLE = "l40s-48q"
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """A VM on a GPU of each of two hosts, of which one would do for both."""
+    made = control_plane(tmp_path)
+    hosts(made)
+    with made.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
+    for name, host in (("one", L40S_HOST), ("two", OTHER)):
+        made.services.vms.create(replace(create_vm(name, profile=MIGRATABLE.name), host=host))
+    made.engine.drain()
+    yield made
+    with made.store.read() as tx:
+        assert list(miscounted(tx)) == []
+    made.store.close()
+
+
+def declared(plane: ControlPlane, **how: Any) -> Maintenance:
+    return plane.services.defragmentation.declare(replace(WantedDefragmentation(), **how))
+
+
+def where(plane: ControlPlane) -> dict[str, tuple[str, str]]:
+    return {vm.spec.name: (vm.host, vm.state) for vm in plane.services.vms.list(None)}
+
+
+def fit(plane: ControlPlane, profile: str) -> int:
+    return plane.services.capacity.count([profile])[profile]
+
+
+def test_a_plan_names_moves_and_gain_and_changes_nothing(plane: ControlPlane) -> None:
+    before = where(plane)
+    plan = plane.services.defragmentation.plan(WantedDefragmentation())
+    (move,) = plan.moves
+    assert (plan.gpus, move.source != move.target, move.gpu) == (1, True, move.gpu)
+    gains = {gain.profile: (gain.now, gain.planned) for gain in plan.gains}
+    assert gains, plan
+    assert gains[WHOLE] == (fit(plane, WHOLE), fit(plane, WHOLE) + 1)
+    assert plane.services.defragmentation.plan(WantedDefragmentation()) == plan, "the search leaves no trace"
+    assert (where(plane), plane.engine.waiting) == (before, [])
+
+
+def test_what_was_planned_is_done_while_vms_run_and_what_fits_then_is_measured(plane: ControlPlane) -> None:
+    begun = declared(plane)
+    (move,) = begun.moves
+    ended = go_on(plane)
+    assert ended.state == "done"
+    assert [(turn.host, turn.phase) for turn in ended.hosts] == [(move.source, "done")]
+    assert [moved.state for moved in ended.moves] == ["done"]
+    assert {host for host, _ in where(plane).values()} == {move.target}
+    assert {state for _, state in where(plane).values()} == {"running"}
+    assert {gain.profile: gain.measured for gain in ended.gains} == {gain.profile: gain.planned for gain in begun.gains}
+    with plane.store.read() as tx:
+        moved = tx.vms.find_id(move.vm)
+        kinds = {operation.kind for operation in tx.operations.list() if "move" in operation.kind}
+    assert moved is not None
+    assert ([device.gpu for device in moved.devices], kinds) == ([move.gpu], {"move_running_vm"})
+    assert not any(plane.services.hosts.get(host).host.cordoned for host in (L40S_HOST, OTHER))
+
+
+def test_nothing_is_declared_where_nothing_is_gained(plane: ControlPlane) -> None:
+    declared(plane)
+    go_on(plane)
+    with pytest.raises(Conflict) as refused:
+        declared(plane)
+    assert refused.value.code == "defragment.nothing_to_do"
+
+
+def test_a_site_has_one_balancer_at_a_time(plane: ControlPlane) -> None:
+    later = plane.world.clock.now() + 3600
+    first = declared(plane, when=Planned(at=later))
+    with pytest.raises(Conflict) as refused:
+        declared(plane)
+    assert (refused.value.code, first.id in str(refused.value.hint)) == ("defragment.active", True)
+    plane.services.maintenances.cancel(first.id)
+    assert declared(plane).moves
+
+
+def without_live_moves(plane: ControlPlane) -> None:
+    with plane.store.begin() as tx:
+        tx.offerings.put(replace(MIGRATABLE, migratable=False))
+
+
+@pytest.mark.parametrize("policy", ["stop", "wait"])
+def test_vms_are_shut_down_for_it_only_where_somebody_said_so_and_their_tenant_lets_them(
+    plane: ControlPlane, policy: str
+) -> None:
+    without_live_moves(plane)
+    plane.services.tenancy.policies.change("default", {"maintenance": policy})
+    assert plane.services.defragmentation.plan(WantedDefragmentation()).moves == ()
+    moves = plane.services.defragmentation.plan(WantedDefragmentation(cold=True)).moves
+    assert len(moves) == (policy == "stop")
+    if moves:
+        declared(plane, cold=True)
+        assert go_on(plane).state == "done"
+        with plane.store.read() as tx:
+            assert "move_vm_cold" in {operation.kind for operation in tx.operations.list()}
+
+
+def test_a_vm_whose_place_was_taken_meanwhile_stays_and_says_why(plane: ControlPlane) -> None:
+    begun = declared(plane, when=Planned(at=plane.world.clock.now() + 3600))
+    (move,) = begun.moves
+    plane.services.hosts.cordon(move.target, None)
+    plane.world.clock.sleep(3601)
+    before = where(plane)
+    ended = go_on(plane)
+    assert (ended.state, ended.hosts[0].phase, ended.moves[0].state) == ("done", "kept", "failed")
+    assert f"VM {move.name} stays" in ended.hosts[0].why
+    assert where(plane) == before
+
+
+def test_nothing_more_begins_once_it_is_cancelled_or_paused(plane: ControlPlane) -> None:
+    begun = declared(plane, when=Planned(at=plane.world.clock.now() + 3600))
+    plane.services.maintenances.pause()
+    plane.world.clock.sleep(3601)
+    before = where(plane)
+    go_on(plane)
+    assert where(plane) == before
+    plane.services.maintenances.cancel()
+    assert (go_on(plane).state, where(plane)) == ("cancelled", before)
+    assert begun.id == plane.services.maintenances.get().id
+
+
+def test_the_tenant_whose_vm_moves_is_told_and_of_its_vms_that_one(plane: ControlPlane) -> None:
+    begun = declared(plane, when=Planned(at=plane.world.clock.now() + 3600, reason="room for whole GPUs"))
+    planned = plane.services.maintenances.planned()
+    found = {vm.spec.name: planned.of(vm) for vm in plane.services.vms.list(None)}
+    moving = {name: (its.act, its.policy, its.reason) for name, its in found.items() if its is not None}
+    assert moving == {begun.moves[0].name.partition("/")[2]: ("defragment", "live", "room for whole GPUs")}
+    only = EventFilter(tenants=frozenset({"default"}), nouns=frozenset({"maintenance"}))
+    with plane.store.begin() as tx:
+        told = [event.change for event in tx.events.last(tx.events.newest(), only, most=9)]
+    assert [(change.change, change.details["vms"]) for change in told] == [("planned", "1")]
+
+
+def test_a_host_is_emptied_all_the_same_and_serves_again(plane: ControlPlane) -> None:
+    begun = declared(plane)
+    plane.services.maintenances.drain(begun.moves[0].target, WantedDrain())
+    go_on(plane)
+    with plane.store.read() as tx:
+        drain = tx.maintenances.newest()
+    assert [None if drain is None else drain.hosts[0].phase] == ["empty"]
+    plane.services.hosts.uncordon(begun.moves[0].target)
+    go_on(plane)
+    with plane.store.read() as tx:
+        assert not tx.maintenances.active()
