@@ -17,6 +17,7 @@ from orchestrator.reconcile.defragmenting import Defragmenter
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.drivers.bundles import DriverBundleService
 from orchestrator.services.drivers.locks import DriverLockService
@@ -25,7 +26,6 @@ from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.events import EventService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
-from orchestrator.services.groups_in_ovn import GroupsInOvn
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService, GuestService
 from orchestrator.services.hosts.checks import HostCheckService, HostInspection
@@ -138,10 +138,10 @@ def services_of(
     store, clock, ids = world.store, world.clock, world.ids
     index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
     kept = KeptReadings(clock)
+    in_ovn = ChangesInOvn(store=store, northbound=world.northbound)
     networks = NetworkService(
-        store=store, clock=clock, index=index, subnets=site.tenant_subnets, ids=ids,
-        has_ovn=world.northbound is not None,
-    )  # fmt: skip
+        store=store, clock=clock, index=index, subnets=site.tenant_subnets, ids=ids, in_ovn=in_ovn
+    )
     planner, access = (
         Planner(index=index, clock=clock, ids=ids),
         GuestAccessService(store=store, link=world.link, clock=clock),
@@ -191,9 +191,7 @@ def services_of(
         networks=networks,
         network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),
         network_paths=NetworkPathService(store=store, tracer=site.engines.tracer),
-        security_groups=SecurityGroupService(
-            store=store, clock=clock, in_ovn=GroupsInOvn(store=store, northbound=world.northbound)
-        ),
+        security_groups=SecurityGroupService(store=store, clock=clock, in_ovn=in_ovn),
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         pools=PoolService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),

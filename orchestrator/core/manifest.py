@@ -9,11 +9,12 @@ from typing import Final, Literal
 
 from orchestrator.core.labels import About, Labels, WantedAbout
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.network import WantedNetwork
 from orchestrator.core.vms.vm import VmShape
 
-Kind = Literal["tenant", "offering", "network", "image", "volume", "vm"]
+Kind = Literal["tenant", "offering", "network", "security_group", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
@@ -62,6 +63,21 @@ class WantedVolume:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WantedGroup:
+    """A security group, as a file says it and of one that exists. None: as it is."""
+
+    name: str
+    tenant: str
+    rules: tuple[SecurityRule, ...] | None = None
+    uses: tuple[NamedUse, ...] | None = None
+
+    @property
+    def key(self) -> str:
+        """``tenant/name``."""
+        return f"{self.tenant}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ManifestVm(VmShape):
     running: bool
     has_user_data: bool
@@ -69,6 +85,8 @@ class ManifestVm(VmShape):
     """Of its lease, at least; a duration counts from when the VM was made, so that it means the same every time."""
     labels: Labels = ()
     """Of a wanted one: those it names; a VM that exists may have more."""
+    addresses: Labels = ()
+    """By networks of kind ovn; of a wanted one those that it chooses."""
     protected: bool | None = None
     """Whether it is refused to delete it; None, of a wanted one: as it is."""
     user_data: str | None = field(default=None, compare=False, repr=False)
@@ -104,6 +122,7 @@ class Manifest:
     images: tuple[WantedImage, ...] = ()
     volumes: tuple[WantedVolume, ...] = ()
     vms: tuple[ManifestVm, ...] = ()
+    groups: tuple[WantedGroup, ...] = ()
     abouts: Mapping[tuple[Kind, str], WantedAbout] = field(default_factory=dict)
     """What is said of tenants, networks, images and data volumes, by their keys."""
 
@@ -119,6 +138,7 @@ class Existing:
     tenants: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     offerings: Mapping[str, Offering] = field(default_factory=dict)
     volumes: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, WantedGroup] = field(default_factory=dict)
     abouts: Mapping[tuple[Kind, str], About] = field(default_factory=dict)
 
 

@@ -22,6 +22,7 @@ from orchestrator.core.manifest import (
     FieldChange,
     Manifest,
     ManifestVm,
+    WantedGroup,
     WantedImage,
     WantedOffering,
     WantedTenant,
@@ -44,6 +45,7 @@ def changes(wanted: Manifest, existing: Existing, *, prune: bool) -> tuple[Chang
         *_tenant_changes(wanted.tenants, existing.tenants),
         *_offering_changes(wanted.offerings, existing),
         *_network_changes(wanted.networks, existing.networks),
+        *_group_changes(wanted.groups, existing.groups),
         *_image_changes(wanted.images, existing.images),
         *_volume_changes(wanted.volumes, existing.volumes),
     ]
@@ -53,7 +55,7 @@ def changes(wanted: Manifest, existing: Existing, *, prune: bool) -> tuple[Chang
     for vm in wanted.vms:
         seen = existing.vms.get(vm.key)
         planned += _of_vm(vm, seen)
-    return tuple(planned)
+    return (*planned, *_use_changes(wanted.groups, existing.groups))
 
 
 def _of_vm(wanted: ManifestVm, existing: ExistingVm | None) -> list[Change]:
@@ -173,13 +175,16 @@ def _said(offering: Offering) -> dict[str, str]:
 def _network_changes(wanted: Iterable[WantedNetwork], existing: Mapping[str, WantedNetwork]) -> Iterator[Change]:
     for network in wanted:
         current = existing.get(network.key)
-        if current is not None and current.over_hosts:
-            kind = FieldChange(field="kind", there="ovn", wanted="nat" if network.uplink is None else "bridge")
-            yield Change(kind="network", name=network.key, action="refuse", fields=(kind,))
-            continue
         before = {} if current is None else place_of(current)
         after = place_of(network)
-        if current is not None and current.uplink is None and network.uplink is None and network.subnet is None:
+        if current is not None and (current.overlay is None) != (network.overlay is None):
+            kinds = [one.kind for one in (current, network)]
+            kind = FieldChange(field="kind", there=kinds[0], wanted=kinds[1])
+            yield Change(kind="network", name=network.key, action="refuse", fields=(kind,))
+            continue
+        if current is not None and network.overlay is not None:
+            before = {name: value for name, value in before.items() if name in after}
+        if current is not None and {current.kind, network.kind} == {"nat"} and network.subnet is None:
             continue
         differing = tuple(
             FieldChange(
@@ -189,8 +194,41 @@ def _network_changes(wanted: Iterable[WantedNetwork], existing: Mapping[str, Wan
             if before.get(name) != after.get(name)
         )
         if differing:
-            action: Action = "add" if current is None else "refuse"
-            yield Change(kind="network", name=network.key, action=action, fields=differing)
+            yield Change(kind="network", name=network.key, action=_network_action(current, network), fields=differing)
+
+
+def _network_action(current: WantedNetwork | None, wanted: WantedNetwork) -> Action:
+    """One of kind ovn gets more subnets, and loses none."""
+    if current is None:
+        return "add"
+    if current.overlay is None or wanted.overlay is None:
+        return "refuse"
+    return "set" if set(current.overlay.subnets) <= set(wanted.overlay.subnets) else "refuse"
+
+
+def _group_changes(wanted: Iterable[WantedGroup], existing: Mapping[str, WantedGroup]) -> Iterator[Change]:
+    """What they let through: before the VMs that they are for."""
+    for group in wanted:
+        current = existing.get(group.key)
+        before = None if current is None else _listed(current.rules)
+        fields = () if group.rules is None else (FieldChange(field="rules", there=before, wanted=_listed(group.rules)),)
+        if current is None or any(change.there != change.wanted for change in fields):
+            action: Action = "add" if current is None else "set"
+            yield Change(kind="security_group", name=group.key, action=action, fields=fields)
+
+
+def _use_changes(wanted: Iterable[WantedGroup], existing: Mapping[str, WantedGroup]) -> Iterator[Change]:
+    """What they are on: after the VMs of the same file."""
+    for group in wanted:
+        current = existing.get(group.key)
+        before, after = _listed(None if current is None else current.uses), _listed(group.uses)
+        if group.uses is not None and before != after:
+            change = FieldChange(field="uses", there=before, wanted=after)
+            yield Change(kind="security_group", name=group.key, action="set", fields=(change,))
+
+
+def _listed(things: Iterable[object] | None) -> str:
+    return "; ".join(sorted(map(str, things or ()))) or "none"
 
 
 def _image_changes(wanted: Iterable[WantedImage], existing: Mapping[str, str]) -> Iterator[Change]:
@@ -251,7 +289,7 @@ def _state(vm: ManifestVm) -> str:
     return "running" if vm.running else "stopped"
 
 
-_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data", "labels", "protected"}
+_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data", "labels", "protected", "addresses"}
 _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not in _IDENTITY)
 """Every member that makes a VM what it is."""
 _PLACE: Final = frozenset({"host", "gpu"})
@@ -267,6 +305,8 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
             yield FieldChange(field=_in_file(name), there=None, wanted=_words(name, value))
     for key, value in vm.labels:
         yield FieldChange(field=f"labels.{key}", there=None, wanted=value)
+    for network, address in vm.addresses:
+        yield FieldChange(field=f"addresses.{network}", there=None, wanted=address)
     if vm.end.after_s is not None:
         yield FieldChange(field="lease", there=None, wanted=show_span(vm.end.after_s))
     if vm.end.at is not None:
@@ -283,6 +323,10 @@ def _differences(wanted: ManifestVm, existing: ExistingVm) -> Iterator[FieldChan
             continue  # left to the profile, which may say otherwise now than when the VM was made
         if name not in _PLACE and value != current:
             yield FieldChange(field=_in_file(name), there=_words(name, current), wanted=_words(name, value))
+    has = dict(existing.vm.addresses)
+    for network, address in wanted.addresses:
+        if has.get(network) != address:
+            yield FieldChange(field=f"addresses.{network}", there=has.get(network, "none"), wanted=address)
     if existing.on_host is not None and wanted.host not in {None, existing.on_host}:
         yield FieldChange(field="host", there=existing.on_host, wanted=wanted.host)
 

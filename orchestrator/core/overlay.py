@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
@@ -21,6 +22,8 @@ MAX_MTU: Final = 8942
 MIN_MTU: Final = 1280
 MAX_SUBNETS: Final = 8
 MAX_DNS_SERVERS: Final = 3
+MAX_DOMAINS: Final = 6
+"""What resolvers of guests keep, resolv.conf(5)."""
 _PORTS: Final = UUID("0b4f3d0e-54f3-5a0e-8a55-2f6d7c0e9b21")
 _NEVER: Final = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 """This host, itself, link-local, and what is no machine's address: RFC 6890."""
@@ -39,27 +42,75 @@ class OvnNetwork:
     dns: tuple[str, ...] = ()
     """Servers that guests ask; what the network knows itself is answered on the way there. Empty: the router's
     address, which knows nothing else."""
+    search: tuple[str, ...] = ()
+    """Domains in which guests look names up, beside the network's own."""
+    dhcp: tuple[tuple[str, str], ...] = ()
+    """Further options that guests are told, by the names that OVN has for them (ovn-nb(5), DHCP_Options)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewOvnNetwork:
-    """As somebody asks for it, unchecked."""
+    """As somebody asks for it, unchecked. None: as it is; of a new one as :class:`OvnNetwork` has it."""
 
     subnets: tuple[str, ...]
-    mtu: int = DEFAULT_MTU
-    dns: tuple[str, ...] = ()
+    mtu: int | None = None
+    dns: tuple[str, ...] | None = None
+    search: tuple[str, ...] | None = None
+    dhcp: tuple[tuple[str, str], ...] | None = None
 
-    def checked(self, new_id: str) -> OvnNetwork:
-        """:raises InvalidInput: ``network.subnet_invalid``, ``network.mtu_invalid``, ``network.dns_invalid``
+    def checked(self, new_id: str, before: OvnNetwork | None = None) -> OvnNetwork:
+        """:raises InvalidInput: ``network.subnet_invalid``, ``network.mtu_invalid``, ``network.dns_invalid``,
+            ``network.dhcp_invalid``
         :raises Conflict: ``network.subnet_overlaps``"""
-        if not MIN_MTU <= self.mtu <= MAX_MTU:
+        is_now = before or OvnNetwork(id=new_id, subnets=self.subnets)
+        mtu = is_now.mtu if self.mtu is None else self.mtu
+        if not MIN_MTU <= mtu <= MAX_MTU:
             hint = f"{MIN_MTU} to {MAX_MTU}; the host's network cards pass {GENEVE_BYTES} bytes more"
-            raise InvalidInput("network.mtu_invalid", f"an MTU of {str(self.mtu)[:20]} cannot be", hint=hint)
-        return OvnNetwork(id=new_id, subnets=parse_subnets(self.subnets), mtu=self.mtu, dns=parse_dns(self.dns))
+            raise InvalidInput("network.mtu_invalid", f"an MTU of {str(mtu)[:20]} cannot be", hint=hint)
+        return OvnNetwork(
+            id=new_id, subnets=parse_subnets(self.subnets), mtu=mtu,
+            dns=is_now.dns if self.dns is None else parse_dns(self.dns),
+            search=is_now.search if self.search is None else parse_domains(self.search),
+            dhcp=is_now.dhcp if self.dhcp is None else parse_dhcp(dict(self.dhcp)),
+        )  # fmt: skip
 
     def is_like(self, other: OvnNetwork | None) -> bool:
-        """:raises InvalidInput, Conflict: as :meth:`checked` does"""
-        return other is not None and self.checked(other.id) == other
+        """What it leaves open is as it is there.
+
+        :raises InvalidInput, Conflict: as :meth:`checked` does"""
+        return other is not None and self.checked(other.id, other) == other
+
+
+@dataclass(frozen=True, kw_only=True)
+class OvnNetworkChange:
+    """What shall be otherwise; None: it stays. Subnets come and never go: VMs have addresses there."""
+
+    more_subnets: tuple[str, ...] = ()
+    mtu: int | None = None
+    dns: tuple[str, ...] | None = None
+    search: tuple[str, ...] | None = None
+    dhcp: tuple[tuple[str, str | None], ...] = ()
+    """None: without that option."""
+
+    def made_of(self, before: OvnNetwork) -> OvnNetwork:
+        """With a subnet that it has already nothing comes. :raises: as :meth:`NewOvnNetwork.checked`"""
+        added = tuple(subnet for subnet in self.more_subnets if subnet not in before.subnets)
+        options: dict[str, str | None] = {**dict(before.dhcp), **dict(self.dhcp)}
+        kept = tuple((name, value) for name, value in options.items() if value is not None)
+        return NewOvnNetwork(
+            subnets=(*before.subnets, *added), mtu=self.mtu, dns=self.dns, search=self.search, dhcp=kept
+        ).checked(before.id, before)
+
+    def __str__(self) -> str:
+        """In one line, for the audit."""
+        words = [*(f"subnet {subnet}" for subnet in self.more_subnets)]
+        words += [] if self.mtu is None else [f"MTU {self.mtu}"]
+        for what, several in (("DNS servers", self.dns), ("search domains", self.search)):
+            words += [] if several is None else [f"{what} {', '.join(several) or 'none'}"]
+        return ", ".join([*words, *(f"{name}={value}" if value else f"no {name}" for name, value in self.dhcp)])
+
+
+NO_CHANGE: Final = OvnNetworkChange()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +173,55 @@ def parse_dns(servers: tuple[str, ...]) -> tuple[str, ...]:
     return servers
 
 
+def parse_domains(domains: tuple[str, ...]) -> tuple[str, ...]:
+    """:raises InvalidInput: ``network.dns_invalid``"""
+    for domain in domains:
+        if len(domain) > 253 or _DOMAIN.fullmatch(domain) is None:
+            hint = "labels of a-z, 0-9 and -, with dots between: lab.example.org"
+            raise InvalidInput("network.dns_invalid", f"{ascii(domain)[:60]} is no domain", hint=hint)
+    if len(domains) > MAX_DOMAINS:
+        raise InvalidInput("network.dns_invalid", f"{len(domains)} search domains", hint=f"at most {MAX_DOMAINS}")
+    return domains
+
+
+def parse_dhcp(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """By name. :raises InvalidInput: ``network.dhcp_invalid``"""
+    for name, value in options.items():
+        if name not in DHCP_OPTIONS:
+            raise InvalidInput(
+                "network.dhcp_invalid", f"no DHCP option of ours is called {ascii(name)[:40]}",
+                hint=f"one of {', '.join(DHCP_OPTIONS)}; MTU, DNS servers and search domains are said as such",
+            )  # fmt: skip
+        example, is_valid = DHCP_OPTIONS[name]
+        if not is_valid(value):
+            message = f"{ascii(value)[:60]} cannot be {name}"
+            raise InvalidInput("network.dhcp_invalid", message, hint=f"for example {name}={example}")
+    return tuple(sorted(options.items()))
+
+
+def _are_machines(text: str) -> bool:
+    addresses = text.split(",")
+    return len(addresses) <= MAX_DNS_SERVERS and all(map(_is_machine, addresses))
+
+
 def _is_machine(address: str) -> bool:
     try:
         return str(IPv4Address(address)) == address and not any(IPv4Address(address) in net for net in _NEVER)
     except ValueError:
         return False
+
+
+_DOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
+_FILE: Final = re.compile("[A-Za-z0-9._/:-]{1,128}")
+_SECONDS: Final = re.compile("[1-9][0-9]{2,6}")
+DHCP_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
+    "ntp_server": ("192.0.2.7,192.0.2.8", _are_machines),
+    "tftp_server_address": ("192.0.2.9", _are_machines),
+    "bootfile_name": ("http://192.0.2.9/boot.ipxe", lambda text: _FILE.fullmatch(text) is not None),
+    "lease_time": ("3600", lambda text: _SECONDS.fullmatch(text) is not None),
+}
+"""An example, and what may be said; of all that OVN knows (ovn-nb(5)) what is a site's matter and no second word for
+something of ours."""
 
 
 def check_address(address: str, subnets: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ A card may do what a rule of any of its groups allows, and nothing else; answers
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
@@ -28,6 +29,11 @@ MAX_RULES: Final = 100
 MAX_USES: Final = 1000
 """VMs, cards and networks that a group is on."""
 MAX_PORT: Final = 65535
+_PROTOCOLS: Final[dict[str, Protocol]] = {protocol: protocol for protocol in get_args(Protocol)}
+_RULE: Final = re.compile(
+    rf"(?P<way>in|out) (?P<protocol>{'|'.join(_PROTOCOLS)})( (?P<ports>[0-9]+(-[0-9]+)?))?"
+    r"( (?P<side>from|to) (group (?P<group>\S+)|(?P<range>\S+)))?"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +75,20 @@ class GroupUse:
     """Its id; None: every VM of the tenant's there."""
     network: str | None = None
     """Its name on hosts; None: every card of the VM."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedUse:
+    """What a group is on, as its tenant calls it."""
+
+    vm: str | None = None
+    """Name of a VM; null: every VM of the tenant's on the network."""
+    network: str | None = None
+    """Name of a network; null: every card of the VM."""
+
+    def __str__(self) -> str:
+        words = [] if self.vm is None else [f"VM {self.vm}"]
+        return " on ".join(words + ([] if self.network is None else [f"network {self.network}"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +144,21 @@ def check_rule(rule: SecurityRule) -> SecurityRule:
     return SecurityRule(
         direction=rule.direction, protocol=rule.protocol, first_port=first, last_port=last, remote=remote,
         group=rule.group,
+    )  # fmt: skip
+
+
+def parse_rule(text: str) -> SecurityRule:
+    """As :meth:`SecurityRule.__str__` writes it. :raises InvalidInput: ``group.rule_invalid``"""
+    words = _RULE.fullmatch(" ".join(text.split()))
+    if words is None or words["side"] not in {None, "from" if words["way"] == "in" else "to"}:
+        raise _invalid(f"{ascii(text)[:60]}", "write it as 'in tcp 22-80 from 10.0.0.0/8' or 'in any from group web'")
+    direction, protocol, ports, group, remote = (words[name] for name in ("way", "protocol", "ports", "group", "range"))
+    first, last = parse_ports(ports)
+    return check_rule(
+        SecurityRule(
+            direction="in" if direction == "in" else "out", protocol=_PROTOCOLS[protocol], first_port=first,
+            last_port=last, remote=remote, group=group,
+        )
     )  # fmt: skip
 
 

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
-from orchestrator.core.errors import Conflict, Denied, NotFound
+from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_name
-from orchestrator.core.overlay import NewOvnNetwork
+from orchestrator.core.overlay import NO_CHANGE, NewOvnNetwork, OvnNetworkChange
 from orchestrator.core.vms.network import (
     DEFAULT_NAME,
     DEFAULT_RANGE,
@@ -30,6 +31,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.ports import no_ovn
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
+from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
@@ -50,8 +52,7 @@ class NetworkService:
     subnets: IPv4Network = DEFAULT_RANGE
     """What tenants' subnets are out of."""
     ids: Ids
-    has_ovn: bool = False
-    """Whether networks of kind ovn can be made."""
+    in_ovn: ChangesInOvn
 
     def add(self, name: str, subnet: str | None, tenant: str | None = None, *, operator: bool = True) -> Network:
         """A libvirt NAT network of a tenant; None: of the site, and shared. ``subnet`` as ``10.88.1.0/24``, None: the
@@ -97,7 +98,7 @@ class NetworkService:
         :raises NotFound: ``tenant.unknown``
         :raises Conflict: ``network.exists``, ``network.no_ovn``, ``network.too_many``, ``network.subnet_overlaps``"""
         check_name(name, what="network")
-        if not self.has_ovn:
+        if self.in_ovn.northbound is None:
             raise no_ovn()
         wanted = Network(name=own_name(tenant, name), overlay=overlay.checked(self.ids.new_uuid()))
         with self.store.begin() as tx:
@@ -208,18 +209,37 @@ class NetworkService:
             self._note(tx, "share_network" if shared else "unshare_network", network, "done")
         return network
 
-    def describe(
-        self, name: str, tenant: str | None, description: str | None, labels: Mapping[str, str | None]
+    def change(
+        self,
+        name: str,
+        tenant: str | None,
+        description: str | None,
+        labels: Mapping[str, str | None],
+        change: OvnNetworkChange = NO_CHANGE,
     ) -> Network:
         """A network of the tenant, None: of the site. None as a description: it stays, as a label's value: it goes.
+        ``change``: of one of kind ovn; guests hear of it when they ask for their addresses again.
 
-        :raises NotFound: ``network.unknown``, ``tenant.unknown``; :raises InvalidInput: ``label.…``"""
-        with self.store.begin() as tx:
+        :raises NotFound: ``network.unknown``, ``tenant.unknown``
+        :raises InvalidInput: ``label.…``, ``network.of_ovn``, ``network.subnet_invalid``, ``network.mtu_invalid``,
+            ``network.dns_invalid``, ``network.dhcp_invalid``
+        :raises Conflict: ``network.subnet_overlaps``
+        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
+        in_effect = nullcontext() if tenant is None or change == NO_CHANGE else self.in_ovn.changing(tenant)
+        with in_effect, self.store.begin() as tx:
             existing = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
             network = replace(existing, about=existing.about.changed(description, labels))
-            if network.about != existing.about:
+            if change != NO_CHANGE:
+                if existing.overlay is None:
+                    raise InvalidInput(
+                        "network.of_ovn", f"of a network of kind {existing.kind} description and labels change",
+                        hint="'vgpuctl network create --help' has what is said of networks of kind ovn",
+                    )  # fmt: skip
+                network = replace(network, overlay=change.made_of(existing.overlay))
+            if (network, network.about) != (existing, existing.about):
                 tx.networks.update(network)
-                self._note(tx, f"set_network {show_changes(description, labels)}", network, "done")
+                changes = ", ".join(filter(None, (show_changes(description, labels), str(change))))
+                self._note(tx, f"set_network {changes}", network, "done")
         return network
 
     def delete(self, name: str, tenant: str | None = None, *, operator: bool = True) -> None:

@@ -15,6 +15,7 @@ from orchestrator.core.security_groups import (
     MAX_GROUPS,
     MAX_USES,
     GroupUse,
+    NamedUse,
     SecurityGroup,
     SecurityRule,
     changed_rules,
@@ -27,7 +28,7 @@ from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
-from orchestrator.services.groups_in_ovn import GroupsInOvn
+from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.networks import network_for
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import known_vm
@@ -36,20 +37,6 @@ from orchestrator.store.transaction import Transaction
 
 _Change = Callable[[Transaction, SecurityGroup, Iterable[str]], SecurityGroup]
 """Of a group, among all that its tenant has."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedUse:
-    """What a group is on, as its tenant calls it."""
-
-    vm: str | None = None
-    """Name of a VM; null: every VM of the tenant's on the network."""
-    network: str | None = None
-    """Name of a network; null: every card of the VM."""
-
-    def __str__(self) -> str:
-        words = [] if self.vm is None else [f"VM {self.vm}"]
-        return " on ".join(words + ([] if self.network is None else [f"network {self.network}"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +53,7 @@ class SecurityGroupService:
 
     store: Store
     clock: Clock
-    in_ovn: GroupsInOvn
+    in_ovn: ChangesInOvn
 
     def create(self, tenant: str, name: str, rules: Sequence[SecurityRule] | None = None) -> GroupInfo:
         """``rules`` None: it reaches everything, and nothing reaches it. The same again is answered with what is there.
@@ -129,7 +116,7 @@ class SecurityGroupService:
         :raises InvalidInput: ``group.rule_invalid``
         :raises NotFound: ``group.unknown``, ``group.rule_unknown``, ``tenant.unknown``
         :raises Conflict: ``group.too_many_rules``
-        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``group.not_in_effect``"""
+        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
 
         def with_rules(_tx: Transaction, group: SecurityGroup, known: Iterable[str]) -> SecurityGroup:
             rules = changed_rules(group, add, remove)
@@ -146,7 +133,7 @@ class SecurityGroupService:
         :raises NotFound: ``group.unknown``, ``vm.unknown``, ``network.unknown``, ``tenant.unknown``
         :raises InvalidInput: ``group.on_nothing``
         :raises Conflict: ``group.network_kind``, ``group.too_many_uses``, ``group.not_of_vm``
-        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``group.not_in_effect``"""
+        :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
 
         def with_uses(tx: Transaction, group: SecurityGroup, _known: Iterable[str]) -> SecurityGroup:
             added = [_use(tx, tenant, name, use) for use in add]

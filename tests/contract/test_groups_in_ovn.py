@@ -251,7 +251,7 @@ def test_while_ovn_does_not_answer_nothing_is_changed(plane: ControlPlane, north
     northbound.away, northbound.leaves = False, True
     with pytest.raises(Unknown) as stored:
         groups.change_rules("default", "db", [], [POSTGRES])
-    assert stored.value.code == "group.not_in_effect"
+    assert stored.value.code == "ovn.not_in_effect"
     northbound.leaves = False
     assert groups.get("default", "db").group.rules == ()
     _repair(plane)

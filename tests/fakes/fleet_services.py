@@ -22,7 +22,7 @@ from orchestrator.core.hosts.readiness import Requirement, requirements
 from orchestrator.core.labels import Selector, changed_labels, selects
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, vm_size
-from orchestrator.core.overlay import NewOvnNetwork
+from orchestrator.core.overlay import NO_CHANGE, NewOvnNetwork, OvnNetworkChange
 from orchestrator.core.placement.rules import named
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import GpuView, HostView, Request
@@ -278,11 +278,18 @@ class Networks:
         self._world.networks[name] = replace(self.get(name, everybody=True), shared=shared)
         return self._world.networks[name]
 
-    def describe(
-        self, name: str, tenant: str | None, description: str | None, labels: Mapping[str, str | None]
+    def change(
+        self,
+        name: str,
+        tenant: str | None,
+        description: str | None,
+        labels: Mapping[str, str | None],
+        change: OvnNetworkChange = NO_CHANGE,
     ) -> Network:
         there = self.get(name, everybody=True) if tenant is None else self.usable(tenant, name)
-        self._world.networks[there.name] = replace(there, about=there.about.changed(description, labels))
+        overlay = None if there.overlay is None else change.made_of(there.overlay)
+        about = there.about.changed(description, labels)
+        self._world.networks[there.name] = replace(there, about=about, overlay=overlay)
         return self._world.networks[there.name]
 
     def delete(self, name: str, tenant: str | None = None, *, operator: bool = True) -> None:

@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.services.groups_in_ovn import GroupsInOvn
+from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.network_paths import NetworkPathService
 from orchestrator.services.networks import NetworkService
@@ -32,6 +32,6 @@ def security(
     store: Store, clock: Clock, ids: Ids, engine: Engine, networks: object
 ) -> tuple[SecurityGroupService, NetworkPathService, NetworkCards]:
     """Groups of such a site, who reaches whom there, and cards of VMs on its ``networks``."""
-    groups = SecurityGroupService(store=store, clock=clock, in_ovn=GroupsInOvn(store=store, northbound=None))
+    groups = SecurityGroupService(store=store, clock=clock, in_ovn=ChangesInOvn(store=store, northbound=None))
     cards = NetworkCards(store=store, engine=engine, networks=cast(NetworkService, networks), clock=clock, ids=ids)
     return groups, NetworkPathService(store=store, tracer=None), cards

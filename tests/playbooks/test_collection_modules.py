@@ -199,6 +199,7 @@ def test_a_bridge_of_hosts_is_a_network_once(node: ControlNode) -> None:
         ("network", {"name": "office", "bridge": "br0", "vlan": 7}), ("network", {"name": "office", "vlan": 7}),
         ("network", {"name": "nat", "bridge": "br0", "subnet": "10.88.3.0/24"}),
         ("network", {"name": "nowhere", "bridge": "br9"}),
+        ("network", {"name": "wide", "tenant": "bridged", "kind": "ovn", "subnet": "10.0.0.0/24", "mtu": 1400}),
     )  # fmt: skip
     assert made.changed == [True] * 3 + [False] * 7, made.printed
     network = planned.results[1]["diff"]["after"]

@@ -12,13 +12,20 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
 from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.permissions import may_operate
-from orchestrator.api.schemas.base import AboutAnswer, DescribeBody, Name, NameInPath, TenantInPath
+from orchestrator.api.schemas.base import AboutAnswer, DescribeBody, LabelsByKey, Name, NameInPath, TenantInPath
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import selects
-from orchestrator.core.overlay import DEFAULT_MTU, MAX_DNS_SERVERS, MAX_SUBNETS, NewOvnNetwork
+from orchestrator.core.overlay import (
+    DHCP_OPTIONS,
+    MAX_DNS_SERVERS,
+    MAX_DOMAINS,
+    MAX_SUBNETS,
+    NewOvnNetwork,
+    OvnNetworkChange,
+)
 from orchestrator.core.vms.network import Network
 
 
@@ -38,16 +45,25 @@ class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/2
     dns_servers: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=MAX_DNS_SERVERS)
     """Of kind ovn: IPv4 addresses of servers that guests ask for names outside; none: names of the network alone."""
 
+    search_domains: list[Annotated[str, Field(max_length=253)]] = Field(default=[], max_length=MAX_DOMAINS)
+    """Of kind ovn: domains in which guests look names up, beside the network's own."""
+    dhcp_options: dict[str, Annotated[str, Field(max_length=128)]] = Field(default={}, max_length=len(DHCP_OPTIONS))
+    """Of kind ovn: further options that guests are told, as ``ntp_server``."""
+
     def overlay(self) -> NewOvnNetwork | None:
         """None: no network of kind ovn. :raises InvalidInput: ``network.of_ovn``"""
-        if self.kind == "nat" and (self.more_subnets or self.mtu is not None or self.dns_servers):
+        lists = (self.more_subnets, self.dns_servers, self.search_domains, self.dhcp_options)
+        if self.kind == "nat" and (self.mtu is not None or any(lists)):
             raise InvalidInput(
-                "network.of_ovn", "several subnets, an MTU and DNS servers are said of networks of kind ovn",
+                "network.of_ovn", "several subnets, an MTU, DNS and DHCP options are said of networks of kind ovn",
                 hint="say --kind ovn, or leave them out",
             )  # fmt: skip
         subnets = tuple(self.more_subnets) if self.subnet is None else (self.subnet, *self.more_subnets)
-        mtu = DEFAULT_MTU if self.mtu is None else self.mtu
-        return None if self.kind == "nat" else NewOvnNetwork(subnets=subnets, mtu=mtu, dns=tuple(self.dns_servers))
+        new = NewOvnNetwork(
+            subnets=subnets, mtu=self.mtu, dns=tuple(self.dns_servers) or None,
+            search=tuple(self.search_domains) or None, dhcp=tuple(sorted(self.dhcp_options.items())) or None,
+        )  # fmt: skip
+        return None if self.kind == "nat" else new
 
 
 class AddSiteNetworkBody(AddNetworkBody, example={"name": "office", "bridge": "br0", "vlan": 120}):
@@ -83,6 +99,28 @@ class AddSiteNetworkBody(AddNetworkBody, example={"name": "office", "bridge": "b
         return Uplink(bridge=self.bridge, vlan=self.vlan)
 
 
+class ChangeNetworkBody(DescribeBody, example={"mtu": 1400, "more_subnets": ["10.0.1.0/24"]}):
+    """What is said of a network; what is not named stays. All but description and labels is of kind ovn."""
+
+    more_subnets: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=MAX_SUBNETS)
+    """Which it gets; none goes."""
+    mtu: int | None = None
+    """In bytes; VMs that run have the one before until they are started again."""
+    dns_servers: list[Annotated[str, Field(max_length=64)]] | None = Field(default=None, max_length=MAX_DNS_SERVERS)
+    """All of them; null: as they are."""
+    search_domains: list[Annotated[str, Field(max_length=253)]] | None = Field(default=None, max_length=MAX_DOMAINS)
+    """All of them; null: as they are."""
+    dhcp_options: dict[str, Annotated[str, Field(max_length=128)] | None] = Field(default={}, max_length=64)
+    """By name; null takes one away."""
+
+    def change(self) -> OvnNetworkChange:
+        dns, search = (None if one is None else tuple(one) for one in (self.dns_servers, self.search_domains))
+        return OvnNetworkChange(
+            more_subnets=tuple(self.more_subnets), mtu=self.mtu, dns=dns, search=search,
+            dhcp=tuple(self.dhcp_options.items()),
+        )  # fmt: skip
+
+
 class NetworkAnswer(AboutAnswer):
     """A network that VMs can be put on."""
 
@@ -105,6 +143,10 @@ class NetworkAnswer(AboutAnswer):
     dhcp_servers: tuple[str, ...]
     dns_servers: tuple[str, ...]
     """Which its VMs are told; none: those of the bridge's DHCP server."""
+    search_domains: tuple[str, ...]
+    """Of kind ovn: in which guests look names up beside ``dns_domain``."""
+    dhcp_options: LabelsByKey
+    """Of kind ovn: what else guests are told, by name."""
     dns_domain: str | None
     """In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts."""
     tenant: str | None
@@ -120,6 +162,8 @@ class NetworkAnswer(AboutAnswer):
         return cls.copied_about(
             network, network.about, name=network.short, kind=network.kind, subnet=subnets[0], more_subnets=subnets[1:],
             mtu=None if overlay is None else overlay.mtu, bridge=bridge, vlan=vlan,
+            search_domains=() if overlay is None else overlay.search,
+            dhcp_options=() if overlay is None else overlay.dhcp,
         )  # fmt: skip
 
 
@@ -167,7 +211,7 @@ def get(name: NameInPath, services: ServicesOf, caller: CallerOf) -> NetworkAnsw
 @router.patch("/{name}")
 def describe(name: NameInPath, body: DescribeBody, services: ServicesOf) -> NetworkAnswer:
     """Describe a network. Set description and labels of a network of the site; those not named stay."""
-    return NetworkAnswer.of(services.networks.describe(name, None, body.description, body.labels))
+    return NetworkAnswer.of(services.networks.change(name, None, body.description, body.labels))
 
 
 @router.delete("/{name}", status_code=204)
@@ -208,12 +252,13 @@ def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) 
 
 
 @of_tenant.patch("/{name}")
-def describe_of_tenant(
-    tenant: TenantInPath, name: NameInPath, body: DescribeBody, services: ServicesOf
+def change_of_tenant(
+    tenant: TenantInPath, name: NameInPath, body: ChangeNetworkBody, services: ServicesOf
 ) -> NetworkAnswer:
-    """Describe a tenant's network. Set description and labels of a network of the tenant's own; those not named
-    stay."""
-    return NetworkAnswer.of(services.networks.describe(name, tenant, body.description, body.labels))
+    """Change a tenant's network. Set description and labels of a network of the tenant's own, and what guests on one
+    of kind ovn are told; what is not named stays."""
+    changed = services.networks.change(name, tenant, body.description, body.labels, body.change())
+    return NetworkAnswer.of(changed)
 
 
 @of_tenant.delete("/{name}", status_code=204)

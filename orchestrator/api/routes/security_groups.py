@@ -13,9 +13,9 @@ from orchestrator.api.schemas.base import AboutAnswer, AnswerBody, DescribeBody,
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.labels import selects
-from orchestrator.core.security_groups import MAX_RULES, Direction, Protocol, SecurityGroup, SecurityRule
+from orchestrator.core.security_groups import MAX_RULES, Direction, NamedUse, Protocol, SecurityGroup, SecurityRule
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
-from orchestrator.services.security_groups import GroupInfo, NamedUse
+from orchestrator.services.security_groups import GroupInfo
 
 
 class SecurityRuleBody(StrictForm, example={"direction": "in", "protocol": "tcp", "first_port": 22}):

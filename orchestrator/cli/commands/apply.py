@@ -128,7 +128,7 @@ def apply(
 def export(ctx: typer.Context, tenant: ListTenant = None) -> None:
     """Print what exists as a file for apply.
 
-    User data, images' sources, adopted VMs and networks of kind ovn are not in it.
+    User data, images' sources and adopted VMs are not in it.
     """
     from orchestrator.cli.manifest.export import exported
 
@@ -138,7 +138,7 @@ def export(ctx: typer.Context, tenant: ListTenant = None) -> None:
 
 def schema(ctx: typer.Context) -> None:
     """Print the JSON schema of the file, for editors."""
-    from orchestrator.catalogue.manifest_file import ManifestForm
+    from orchestrator.catalogue.manifest_forms import ManifestForm
 
     show(ManifestForm.model_json_schema(), _as_file(ctx, Format.JSON), list)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Final, Literal
 
 import typer
@@ -88,6 +89,10 @@ Subnets = Annotated[
     list[str] | None,
     typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise. Kind ovn needs one, or more."),
 ]
+DhcpOptions = Annotated[
+    list[str] | None,
+    typer.Option("--dhcp-option", help="Of kind ovn: NAME=VALUE like ntp_server=192.0.2.7; may be repeated."),
+]
 OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the VMs of every tenant (operators).")]
 
 
@@ -117,6 +122,11 @@ def create(
         list[str] | None,
         typer.Option("--dns-server", help="Of kind ovn: IPv4 address that guests ask for names; may be repeated."),
     ] = None,
+    search_domain: Annotated[
+        list[str] | None,
+        typer.Option("--search-domain", help="Of kind ovn: where guests look names up too; may be repeated."),
+    ] = None,
+    dhcp_option: DhcpOptions = None,
     tenant: Tenant = "default",
     of_site: OfSite = False,
 ) -> None:
@@ -124,7 +134,7 @@ def create(
     given = subnet or []
     wanted = {
         "name": name, "subnet": next(iter(given), None), "kind": kind, "more_subnets": given[1:], "mtu": mtu,
-        "dns_servers": dns_server or [],
+        "dns_servers": dns_server or [], "search_domains": search_domain or [], "dhcp_options": _options(dhcp_option),
     }  # fmt: skip
     _show(session_of(ctx).client.add_network(wanted, _tenant_of(ctx, tenant, of_site=of_site)), format_of(ctx))
 
@@ -194,6 +204,8 @@ def _details(network: Json, *more: tuple[str, str]) -> list[str]:
             ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
             ("DNS servers", shown(network["dns_servers"] or "as its DHCP server says")),
             ("DNS domain", shown(network["dns_domain"])),
+            *([("search domains", shown(network["search_domains"]))] if network["search_domains"] else []),
+            *(("DHCP option", shown(f"{name}={value}")) for name, value in sorted(network["dhcp_options"].items())),
             *more,
             *said_of(network),
         ]
@@ -243,11 +255,56 @@ def set_network(
     description: Description = None,
     label: Label = None,
     unlabel: Unlabel = None,
+    mtu: Annotated[int | None, typer.Option("--mtu", help="Of kind ovn: bytes of a packet.")] = None,
+    dns_server: Annotated[
+        list[str] | None,
+        typer.Option("--dns-server", help="Of kind ovn: all that guests ask for names; none: no other than OVN."),
+    ] = None,
+    search_domain: Annotated[
+        list[str] | None, typer.Option("--search-domain", help="Of kind ovn: all where names are looked up; or none.")
+    ] = None,
+    dhcp_option: DhcpOptions = None,
+    more_subnet: Annotated[
+        list[str] | None, typer.Option("--add-subnet", help="Of kind ovn: a further subnet; may be repeated.")
+    ] = None,
 ) -> None:
-    """Set a network's description and labels."""
-    changes, place = something_said(description, label, unlabel), _tenant_of(ctx, tenant, of_site=of_site)
-    network = session_of(ctx).client.describe_network(name, changes, place)
+    """Set a network's description and labels, and what guests on one of kind ovn are told."""
+    lists = {"dns_servers": dns_server, "search_domains": search_domain}
+    of_ovn: dict[str, object] = {name: _all_or_none(several) for name, several in lists.items() if several is not None}
+    of_ovn |= {} if mtu is None else {"mtu": mtu}
+    of_ovn |= {"dhcp_options": _options(dhcp_option)} if dhcp_option else {}
+    of_ovn |= {"more_subnets": more_subnet} if more_subnet else {}
+    said = something_said(description, label, unlabel) if description is not None or label or unlabel else {}
+    if not said and not of_ovn:
+        raise InvalidInput("cli.usage", "nothing is said", hint="--description, --label, --mtu, --add-subnet, …")
+    place = _tenant_of(ctx, tenant, of_site=of_site)
+    client = session_of(ctx).client
+    before = client.network(name, place) if mtu is not None else None
+    network = client.describe_network(name, said | of_ovn, place)
     show(network, format_of(ctx), lambda: _details(network))
+    if before is not None and before["mtu"] != network["mtu"]:
+        running = [vm["name"] for vm in client.vms(tenant) if vm["state"] == "running" and _is_on(vm, name, tenant)]
+        if running:
+            names = shown(", ".join(running))
+            print(f"VMs that run keep an MTU of {before['mtu']} until they restart: {names}", file=sys.stderr)
+
+
+def _is_on(vm: Json, network: str, tenant: str) -> bool:
+    return (network, tenant) in [_network_of(card) for card in vm["cards"]]
+
+
+def _all_or_none(several: list[str]) -> list[str]:
+    return [] if several == ["none"] else several
+
+
+def _options(words: list[str] | None) -> dict[str, str | None]:
+    """``NAME=VALUE``, and ``NAME=`` for one that goes. :raises InvalidInput: ``cli.usage``"""
+    pairs = [word.partition("=") for word in words or ()]
+    for word, sign, _ in pairs:
+        if not sign:
+            hint = "write it as NAME=VALUE: ntp_server=192.0.2.7"
+            raise InvalidInput("cli.usage", f"--dhcp-option {ascii(word)[:60]} has no value", hint=hint)
+    return {name: value or None for name, _, value in pairs}
 
 
 @app.command("share")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from threading import Event, local
@@ -19,6 +19,8 @@ from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, NotFound, VgpuctlError
 from orchestrator.core.manifest import PROTECTED, Action, Change, Manifest, ManifestVm
 from orchestrator.core.manifest_changes import is_protected
+from orchestrator.core.overlay import NewOvnNetwork
+from orchestrator.core.security_groups import DEFAULT_GROUP
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.network import WantedNetwork
 
@@ -59,6 +61,7 @@ class CarryOut:
         self._tenants = {tenant.name: tenant for tenant in manifest.tenants}
         self._offerings = {wanted.name: wanted for wanted in manifest.offerings}
         self._networks = {network.key: network for network in manifest.networks}
+        self._groups = {group.key: group for group in manifest.groups}
         self._volumes = {volume.key: volume for volume in manifest.volumes}
         self._label = manifest.label
         self._parallel = parallel
@@ -67,15 +70,16 @@ class CarryOut:
 
     def run(self, changes: Iterable[Change]) -> list[ChangeOutcome]:
         """All of them: what goes first, then tenants, offerings, networks and images, then longer leases and labels,
-        then VMs."""
+        then VMs, and at last what security groups are on."""
         waiting = list(changes)
         rest = [change for change in waiting if change.action != "delete"]
         outcomes = self._side_by_side([change for change in waiting if change.action == "delete"])
-        outcomes += [self._one(change) for change in rest if change.kind != "vm"]
+        outcomes += [self._one(change) for change in rest if change.kind != "vm" and not _is_of_uses(change)]
         vms = [change for change in rest if change.kind == "vm"]
         at_once = ("extend", "set")
         outcomes += [self._one(change) for change in vms if change.action in at_once]
-        return outcomes + self._side_by_side([change for change in vms if change.action not in at_once])
+        outcomes += self._side_by_side([change for change in vms if change.action not in at_once])
+        return outcomes + [self._one(change) for change in rest if _is_of_uses(change)]
 
     def _side_by_side(self, changes: list[Change]) -> list[ChangeOutcome]:
         with ThreadPoolExecutor(self._parallel) as pool:
@@ -108,8 +112,12 @@ class CarryOut:
             self._session.client.put_offering(request_of(wanted.offering, look_up=wanted.look_up))
         elif change.kind == "tenant":
             self._change_tenant(change)
+        elif change.kind == "security_group":
+            self._change_group(change)
         elif change.action == "add":
             self._add(change)
+        elif change.kind == "network":
+            self._change_network(change)
         if change.kind not in {"vm", "offering"}:
             self._describe(change)
 
@@ -135,16 +143,44 @@ class CarryOut:
             client.describe_volume(name, values, tenant)
         elif change.kind == "network":
             client.describe_network(name, values, tenant or None)
+        elif change.kind == "security_group":
+            client.describe_security_group(name, values, tenant)
         else:
             client.describe_image(name, values)
 
     def _add_network(self, network: WantedNetwork) -> None:
-        body = {"name": network.name, "subnet": network.subnet}
+        body: dict[str, object] = {"name": network.name, "subnet": network.subnet}
+        if network.overlay is not None:
+            body |= {"kind": "ovn", "subnet": network.overlay.subnets[0]}
+            body |= {"more_subnets": list(network.overlay.subnets[1:]), **_told(network.overlay)}
         if network.uplink is None:
             self._session.client.add_network(body, network.tenant)
             return
         servers = {"dhcp_servers": list(network.dhcp_servers), "tenant": network.tenant}
         self._session.client.add_network(body | asdict(network.uplink) | servers)
+
+    def _change_network(self, change: Change) -> None:
+        """What guests of one of kind ovn are told, and more subnets; of others that is refused."""
+        network = self._networks[change.name]
+        if network.overlay is not None and any(not _is_said(field.field) for field in change.fields):
+            values = {"more_subnets": list(network.overlay.subnets), **_told(network.overlay)}
+            self._session.client.describe_network(network.name, values, network.tenant)
+
+    def _change_group(self, change: Change) -> None:
+        """Groups of the file that rules name are made with the first that names them."""
+        client, wanted = self._session.client, self._groups[change.name]
+        place = wanted.name, wanted.tenant
+        if _is_of_uses(change):
+            has, uses = (client.security_group(*place)["uses"], [asdict(use) for use in wanted.uses or ()])
+            client.change_group_uses(wanted.name, _difference(has, uses), wanted.tenant)
+            return
+        named = {wanted.name, *(rule.group for rule in wanted.rules or () if rule.group is not None)}
+        for name in sorted(named):
+            if f"{wanted.tenant}/{name}" in self._groups and name != DEFAULT_GROUP:
+                client.create_security_group({"name": name, "tenant": wanted.tenant})
+        if wanted.rules is not None:
+            allowed, rules = client.security_group(*place)["rules"], [asdict(rule) for rule in wanted.rules]
+            client.change_group_rules(wanted.name, _difference(allowed, rules), wanted.tenant)
 
     def _change_tenant(self, change: Change) -> None:
         client, tenant = self._session.client, self._tenants[change.name]
@@ -186,6 +222,27 @@ class CarryOut:
         return session
 
 
+def _is_of_uses(change: Change) -> bool:
+    return change.kind == "security_group" and [field.field for field in change.fields] == ["uses"]
+
+
+def _is_said(field: str) -> bool:
+    """Of a thing, and no part of what it is."""
+    return field == "description" or field.startswith("labels.")
+
+
+def _difference(has: Sequence[object], wanted: Sequence[object]) -> dict[str, object]:
+    return {"add": [one for one in wanted if one not in has], "remove": [one for one in has if one not in wanted]}
+
+
+def _told(overlay: NewOvnNetwork) -> dict[str, object]:
+    """What a file says of it beside its subnets, as the API takes it."""
+    values: dict[str, object] = {} if overlay.mtu is None else {"mtu": overlay.mtu}
+    values |= {} if overlay.dns is None else {"dns_servers": list(overlay.dns)}
+    values |= {} if overlay.search is None else {"search_domains": list(overlay.search)}
+    return values | ({} if overlay.dhcp is None else {"dhcp_options": dict(overlay.dhcp)})
+
+
 def _cannot_change(change: Change) -> Conflict:
     if is_protected(change):
         tenant, _, name = change.name.partition("/")
@@ -225,4 +282,4 @@ def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
     }
     size = {name: getattr(vm, name) or None for name in ("vcpus", "memory_mib", "disk_bytes")}
     rest |= {} if vm.protected is None else {"protected": vm.protected}
-    return vm.shape() | size | end | rest | {"labels": dict(vm.labels)}
+    return vm.shape() | size | end | rest | {"labels": dict(vm.labels), "addresses": dict(vm.addresses)}

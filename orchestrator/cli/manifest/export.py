@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from orchestrator.cli.manifest.observed import about_of, observe, offering_of
-from orchestrator.cli.output import printable
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied, NotFound
-from orchestrator.core.labels import About
-from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest, ManifestVm
+from orchestrator.core.labels import NOTHING_SAID, About
+from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest, ManifestVm, WantedGroup
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.security_groups import DEFAULT_GROUP, default_group
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
@@ -28,16 +27,13 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     """``tenant``: only what is its own; None: everything that the caller may see.
 
     Images are named by VMs and left out, as nobody keeps where they came from. So are user data, which is never shown,
-    what was adopted, and networks of kind ovn, which no file makes: they are named on stderr.
+    and what was adopted.
 
     :raises NotFound: ``tenant.unknown``"""
     if tenant is not None:
         client.tenant(tenant)
     existing = observe(client, Manifest(label=None))
     vms = [vm for vm in existing.vms.values() if tenant in {None, vm.vm.tenant} and vm.vm.image]
-    for key, network in existing.networks.items():
-        if network.over_hosts and tenant in {None, network.tenant}:
-            print(f"network {printable(key)} is of kind ovn and left out: make it before apply", file=sys.stderr)
     tenants = sorted(client.tenants(), key=lambda one: str(one["name"]))
     entries = [entry for row in tenants if tenant in {None, row["name"]} for entry in _tenant(client, row)]
     manifest = {
@@ -47,7 +43,12 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         "networks": [
             _network(network) | _said(existing.abouts["network", key])
             for key, network in existing.networks.items()
-            if tenant in {None, network.tenant} and not network.over_hosts
+            if tenant in {None, network.tenant}
+        ],
+        "security_groups": [
+            _group(group) | _said(existing.abouts["security_group", key])
+            for key, group in existing.groups.items()
+            if tenant in {None, group.tenant} and not _is_untouched(group, existing.abouts["security_group", key])
         ],
         "volumes": [
             _volume(key, size_bytes) | _said(existing.abouts["volume", key])
@@ -85,8 +86,25 @@ def _network(network: WantedNetwork) -> dict[str, Any]:
     place: dict[str, Any] = {"subnet": network.subnet, "dhcp_servers": list(network.dhcp_servers)}
     if network.uplink is not None:
         place |= {"bridge": network.uplink.bridge, "vlan": network.uplink.vlan}
+    if network.overlay is not None:
+        overlay = network.overlay
+        place = {"kind": "ovn", "subnet": overlay.subnets[0], "more_subnets": list(overlay.subnets[1:])}
+        place |= {"mtu": overlay.mtu, "dns_servers": list(overlay.dns or ())}
+        place |= {"search_domains": list(overlay.search or ()), "dhcp_options": dict(overlay.dhcp or ())}
     entry = {"name": network.name, "tenant": network.tenant} | place
-    return {key: value for key, value in entry.items() if value not in (None, [])}
+    return {key: value for key, value in entry.items() if value not in (None, [], {})}
+
+
+def _is_untouched(group: WantedGroup, about: About) -> bool:
+    """A tenant's default group that nobody has changed."""
+    untouched = (default_group(group.tenant).rules, (), NOTHING_SAID)
+    return group.name == DEFAULT_GROUP and (group.rules, group.uses, about) == untouched
+
+
+def _group(group: WantedGroup) -> dict[str, Any]:
+    uses = [{name: value for name, value in asdict(use).items() if value is not None} for use in group.uses or ()]
+    entry = {"name": group.name, "tenant": group.tenant, "rules": [str(rule) for rule in group.rules or ()]}
+    return entry | ({"uses": uses} if uses else {})
 
 
 def _volume(key: str, size_bytes: int) -> dict[str, Any]:
@@ -118,6 +136,7 @@ def _vm(existing: ExistingVm) -> dict[str, Any]:
     vm = existing.vm
     members: dict[str, Any] = {
         **dict(_shape(vm)),
+        "addresses": dict(vm.addresses),
         "labels": dict(vm.labels),
         "protected": vm.protected or None,
         "state": "stopped" if existing.state in OFF else "running",

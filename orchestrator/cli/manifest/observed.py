@@ -11,9 +11,11 @@ from orchestrator.cli.uploading import image_key
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.hosts.bridges import Uplink
-from orchestrator.core.labels import About
-from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
+from orchestrator.core.labels import About, Labels
+from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm, WantedGroup
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.overlay import NewOvnNetwork, router_of
+from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.core.vms.lease import parse_moment
 from orchestrator.core.vms.network import WantedNetwork
 from orchestrator.core.vms.vm import VmShape
@@ -25,6 +27,7 @@ def observe(client: Client, wanted: Manifest) -> Existing:
     tenants = {tenant["name"]: tenant for tenant in client.tenants() if tenant["name"] in named} if named else {}
     networks = {network.key: (network, answer) for answer in client.networks() for network in [_network(answer)]}
     images = {image_key(image): image for image in client.images()}
+    groups = {f"{group['tenant']}/{group['name']}": group for group in client.security_groups()}
     volumes = {f"{volume['tenant']}/{volume['name']}": volume for volume in client.volumes()}
     return Existing(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in tenants},
@@ -32,10 +35,12 @@ def observe(client: Client, wanted: Manifest) -> Existing:
         networks={key: network for key, (network, _) in networks.items()},
         images={key: image["sha256"] for key, image in images.items()},
         volumes={key: volume["size_bytes"] for key, volume in volumes.items()},
+        groups={key: _group(group) for key, group in groups.items()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
         abouts={
             **{("tenant", key): about_of(tenant) for key, tenant in tenants.items()},
             **{("network", key): about_of(answer) for key, (_, answer) in networks.items()},
+            **{("security_group", key): about_of(group) for key, group in groups.items()},
             **{("image", key): about_of(image) for key, image in images.items()},
             **{("volume", key): about_of(volume) for key, volume in volumes.items()},
         },
@@ -49,13 +54,30 @@ def about_of(thing: Mapping[str, Any]) -> About:
 
 def _network(network: Json) -> WantedNetwork:
     bridge, vlan = network["bridge"], network["vlan"]
+    over_hosts = network["kind"] == "ovn"
     return WantedNetwork(
         name=network["name"],
-        subnet=network["subnet"],
+        subnet=None if over_hosts else network["subnet"],
         tenant=network["tenant"],
         uplink=None if bridge is None else Uplink(bridge=bridge, vlan=vlan),
         dhcp_servers=tuple(network["dhcp_servers"]),
-        over_hosts=network["kind"] == "ovn",
+        overlay=_overlay(network) if over_hosts else None,
+    )
+
+
+def _overlay(network: Json) -> NewOvnNetwork:
+    subnets = (network["subnet"], *network["more_subnets"])
+    dns = tuple(network["dns_servers"])
+    return NewOvnNetwork(
+        subnets=subnets, mtu=network["mtu"], dns=() if dns == (router_of(subnets[0]),) else dns,
+        search=tuple(network["search_domains"]), dhcp=tuple(sorted(network["dhcp_options"].items())),
+    )  # fmt: skip
+
+
+def _group(group: Json) -> WantedGroup:
+    rules = tuple(SecurityRule(**rule) for rule in group["rules"])
+    return WantedGroup(
+        name=group["name"], tenant=group["tenant"], rules=rules, uses=tuple(NamedUse(**use) for use in group["uses"])
     )
 
 
@@ -65,7 +87,12 @@ def _vm(vm: Json) -> ExistingVm:
     shape["more_networks"] = tuple(vm["more_networks"])
     labels = tuple(sorted(vm["labels"].items()))
     wanted = ManifestVm(
-        **shape, labels=labels, running=True, has_user_data=vm["has_user_data"], protected=vm.get("protected", False)
+        **shape,
+        labels=labels,
+        addresses=_addresses(vm),
+        running=True,
+        has_user_data=vm["has_user_data"],
+        protected=vm.get("protected", False),
     )
     return ExistingVm(
         vm=wanted,
@@ -75,6 +102,11 @@ def _vm(vm: Json) -> ExistingVm:
         created_at=parse_moment(vm["created_at"], field="created_at"),
         lease_end=None if vm["lease_end"] is None else parse_moment(vm["lease_end"], field="lease_end"),
     )
+
+
+def _addresses(vm: Json) -> Labels:
+    cards = vm["cards"]
+    return tuple(sorted((card["network"], card["address"]) for card in cards if card["address"] is not None))
 
 
 def request_of(offering: Offering, *, look_up: bool) -> dict[str, object]:

@@ -12,6 +12,7 @@ from orchestrator.client.client import Client
 from orchestrator.core.errors import Denied, NotFound, Reason
 from orchestrator.core.manifest import Existing, Manifest, ManifestVm
 from orchestrator.core.names import closest, near
+from orchestrator.core.security_groups import DEFAULT_GROUP
 from orchestrator.core.vms.network import DEFAULT_NAME
 
 
@@ -22,7 +23,12 @@ def check_references(client: Client, wanted: Manifest, existing: Existing) -> No
     """
     new = [vm for vm in wanted.vms if vm.key not in existing.vms]
     of_vms = (*_by_list(client, wanted, existing, new), *_asked_for(client, wanted, new)) if new else ()
-    reasons = (*_limits(client, wanted, existing), *_owners(client, wanted, existing), *of_vms)
+    reasons = (
+        *_limits(client, wanted, existing),
+        *_owners(client, wanted, existing),
+        *_groups(wanted, existing),
+        *of_vms,
+    )
     if reasons:
         raise NotFound(
             "manifest.unknown_name",
@@ -64,6 +70,24 @@ def _owners(client: Client, wanted: Manifest, existing: Existing) -> Iterator[Re
     for name in sorted({str(vm.tenant) for vm in new} - tenants):
         users = [f"network {vm.name}" for vm in new if vm.tenant == name]
         yield _unknown("tenant", name, users, near=tenants)
+
+
+def _groups(wanted: Manifest, existing: Existing) -> Iterator[Reason]:
+    """What security groups are on, and groups that their rules name."""
+    vms = {*existing.vms, *(vm.key for vm in wanted.vms)}
+    networks = {*existing.networks, *(network.key for network in wanted.networks)}
+    groups = {*existing.groups, *(group.key for group in wanted.groups)}
+    for group in wanted.groups:
+        user = [f"security_group {group.key}"]
+        named: tuple[tuple[str, set[str | None], set[str]], ...] = (
+            ("VM", {use.vm for use in group.uses or ()}, vms),
+            ("network", {use.network for use in group.uses or ()}, networks),
+            ("security group", {rule.group for rule in group.rules or ()} - {DEFAULT_GROUP}, groups),
+        )
+        for what, names, keys in named:
+            usable = {*_of_tenant(keys, group.tenant)}
+            for name in sorted(name for name in names if name is not None and name not in usable):
+                yield _unknown(what, name, user, near=usable)
 
 
 def _by_list(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
@@ -147,4 +171,4 @@ def _unknown(what: str, name: str, users: list[str], *, near: Collection[str] = 
     names_alike = closest(name, near)
     hint = f"did you mean {', '.join(names_alike)}?" if names_alike else hint
     message = f"no {what} is called {name[:63]!a}" + (f"; {hint}" if hint else "")
-    return Reason(code=f"{what.lower()}.unknown", message=message, subjects=tuple(users))
+    return Reason(code=f"{what.lower().removeprefix('security ')}.unknown", message=message, subjects=tuple(users))

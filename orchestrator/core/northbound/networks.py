@@ -89,6 +89,11 @@ def network_rows(network: Network, overlay: OvnNetwork) -> tuple[OvnRow, ...]:
     )  # fmt: skip
 
 
+def rows_of_network(network: Network) -> tuple[OvnRow, ...]:
+    """None of one of another kind."""
+    return () if network.overlay is None else network_rows(network, network.overlay)
+
+
 def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow, ...]:
     """Its port, which takes nothing from the guest but its own addresses, and its names."""
     mac = mac_address(card.vm, card.number)
@@ -122,6 +127,9 @@ def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRo
         "server_id": router, "server_mac": mac, "lease_time": str(_LEASE_S), "mtu": str(overlay.mtu),
         "dns_server": f"{{{', '.join(overlay.dns or (router,))}}}",
     }  # fmt: skip
+    options |= {name: _option(name, value) for name, value in overlay.dhcp}
+    if overlay.search:
+        options["domain_search_list"] = f'"{",".join(overlay.search)}"'
     others = [f"{other},{router}" for other in overlay.subnets if other != subnet]
     if others:
         options["classless_static_route"] = f"{{{', '.join(others)}}}"
@@ -129,6 +137,11 @@ def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRo
     if domain is not None:
         options["domain_name"] = f'"{domain}"'
     return OvnRow(table=_DHCP, key=_dhcp_key(overlay, subnet), columns={"cidr": subnet, "options": options})
+
+
+def _option(name: str, value: str) -> str:
+    """As OVN reads values of its kind: a text in quotes, addresses as a set."""
+    return f'"{value}"' if name == "bootfile_name" else f"{{{value}}}" if "server" in name else value
 
 
 def _dhcp_key(overlay: OvnNetwork, subnet: str) -> str:

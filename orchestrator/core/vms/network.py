@@ -19,7 +19,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, is_ipv4
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import is_name, near
-from orchestrator.core.overlay import OvnNetwork, router_of
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, router_of
 
 DEFAULT_NAME = "default"
 """What a VM gets when no network is named: its tenant's own, made when first needed. Of hosts it is libvirt's own."""
@@ -277,8 +277,12 @@ class WantedNetwork:
     """The bridge of hosts that it is; None: a NAT network of ours."""
     dhcp_servers: tuple[str, ...] = ()
     """Of one with an uplink: whose answers count there; empty: any."""
-    over_hosts: bool = False
-    """Whether it is of kind ovn, which exists and no file makes."""
+    overlay: NewOvnNetwork | None = None
+    """Of one of kind ovn: what it says of it."""
+
+    @property
+    def kind(self) -> Literal["nat", "bridge", "ovn"]:
+        return "ovn" if self.overlay is not None else "nat" if self.uplink is None else "bridge"
 
     @property
     def key(self) -> str:
@@ -287,7 +291,14 @@ class WantedNetwork:
 
 
 def place_of(network: WantedNetwork) -> dict[str, str]:
-    """Where it is, as text by the fields of a file."""
+    """Where it is, as text by the fields of a file; of one of kind ovn what it says, and no more."""
+    if network.overlay is not None:
+        overlay = network.overlay
+        lists = {"dns_servers": overlay.dns, "search_domains": overlay.search}
+        texts = {name: ", ".join(several) or "none" for name, several in lists.items() if several is not None}
+        options = {f"dhcp_options.{name}": value for name, value in overlay.dhcp or ()}
+        mtu = {} if overlay.mtu is None else {"mtu": str(overlay.mtu)}
+        return {"kind": "ovn", "subnets": ", ".join(sorted(overlay.subnets)), **mtu, **texts, **options}
     if network.uplink is None:
         return {"subnet": network.subnet or "the next free one"}
     vlan = {} if network.uplink.vlan is None else {"vlan": str(network.uplink.vlan)}

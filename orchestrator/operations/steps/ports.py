@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.northbound.groups import in_use, members_of, rows_of_groups
-from orchestrator.core.northbound.networks import card_rows, cards_of, network_rows
+from orchestrator.core.northbound.networks import card_rows, cards_of, rows_of_network
 from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.core.vms.vm import Vm
@@ -74,7 +74,7 @@ def _rows(context: Context, vm: Vm, hosts: tuple[str, ...], *, with_networks: bo
     rows = [*rows_of_groups(site, in_use(groups, used))] if with_networks else []
     for network, card in networks:
         if network is not None and network.overlay is not None:
-            rows += network_rows(network, network.overlay) if with_networks else ()
+            rows += rows_of_network(network) if with_networks else ()
             guarded = replace(card, groups=members_of(site, tenant, names[network.name]))
             rows += card_rows(network, network.overlay, guarded)
     return tuple(rows)

@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.catalogue.driver_lock_file import DriverLockForm, read_lock
-from orchestrator.catalogue.manifest_file import ManifestForm, read_manifest
+from orchestrator.catalogue.manifest_file import read_manifest
+from orchestrator.catalogue.manifest_forms import ManifestForm
 from orchestrator.catalogue.mig_file import MigFileForm, read_mig_config
 from orchestrator.catalogue.offering_files import load_offerings
 from orchestrator.catalogue.offering_schema import OfferingFileForm

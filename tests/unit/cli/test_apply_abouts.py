@@ -91,16 +91,3 @@ def test_what_a_file_says_of_things_is_set_in_place_and_what_it_leaves_out_stays
     assert cli("plan", "-f", str(file)).code == 0
     file.write_text(text.replace("of 2026", "x" * 501))
     assert "volumes.0.description: is longer than 500 characters" in cli("plan", "-f", str(file)).err
-
-
-def test_a_network_over_all_hosts_is_in_no_file_and_none_is_made_in_its_place(
-    cli: Cli, client: Client, file: Path
-) -> None:
-    client.add_network({"name": "wide", "kind": "ovn", "subnet": "10.0.0.0/24"}, "default")
-    exported = cli("export")
-    assert "wide" not in exported.out
-    assert "network default/wide is of kind ovn and left out" in exported.err
-    file.write_text("schema_version: 1\nnetworks:\n  - {name: wide, tenant: default, subnet: 10.0.0.0/24}\n")
-    refused = cli("apply", "-f", str(file))
-    assert (refused.code, "kind is ovn, wanted nat" in refused.err) == (5, True), refused.err
-    assert client.network("wide", "default")["kind"] == "ovn"

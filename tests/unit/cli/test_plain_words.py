@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import typer
 
-from orchestrator.catalogue.manifest_file import ManifestForm, read_manifest
+from orchestrator.catalogue.manifest_file import read_manifest
+from orchestrator.catalogue.manifest_forms import ManifestForm
 from orchestrator.cli.failure import usage_error
 from orchestrator.cli.tree import ENTRIES, load, unknown_command
 from orchestrator.cli.words import COMMANDS, NOT_BUILT, NOUNS, OPTIONS, instead_of

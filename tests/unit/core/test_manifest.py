@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.catalogue.manifest_file import VmForm
+from orchestrator.catalogue.manifest_forms import VmForm
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import NOTHING_SAID, About, WantedAbout

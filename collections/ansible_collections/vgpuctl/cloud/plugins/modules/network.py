@@ -14,6 +14,7 @@ author:
 description:
   - NAT networks of the site, which tenants share, or of a tenant alone.
   - Bridges that hosts have by themselves, as networks; an operator gives and takes those.
+  - Networks of a tenant over all hosts, where the site has OVN.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
   - vgpuctl.cloud.site.described
@@ -26,8 +27,36 @@ options:
     description: Whose it is; the site's when left out, also where the context names a tenant.
     type: str
   subnet:
-    description: Like V(10.88.1.0/24); the next free one when left out. Of a NAT network.
+    description: Like V(10.88.1.0/24); the next free one when left out. Of a NAT network; O(kind=ovn) needs it.
     type: str
+  kind:
+    description: V(nat) is made on each host that needs it, V(ovn) is over all hosts; V(bridge) is what O(bridge) makes.
+    type: str
+    choices: [nat, bridge, ovn]
+    version_added: 0.3.0
+  more_subnets:
+    description: Of O(kind=ovn), further ones. Those that are missing come, none goes.
+    type: list
+    elements: str
+    version_added: 0.3.0
+  mtu:
+    description: Of O(kind=ovn), in bytes.
+    type: int
+    version_added: 0.3.0
+  dns_servers:
+    description: Of O(kind=ovn), whom guests ask for names.
+    type: list
+    elements: str
+    version_added: 0.3.0
+  search_domains:
+    description: Of O(kind=ovn), where guests look names up too.
+    type: list
+    elements: str
+    version_added: 0.3.0
+  dhcp_options:
+    description: Of O(kind=ovn), by name, like V(ntp_server); those that are not named stay.
+    type: dict
+    version_added: 0.3.0
   bridge:
     description: Linux bridge that hosts have by themselves; without one it is a NAT network.
     type: str
@@ -64,6 +93,15 @@ EXAMPLES = r"""
     vlan: 120
     dhcp_servers: [192.0.2.1]
 
+- name: A network over all hosts
+  vgpuctl.cloud.network:
+    name: wide
+    tenant: research
+    kind: ovn
+    subnet: 10.0.0.0/24
+    more_subnets: [10.1.0.0/24]
+    dhcp_options: {ntp_server: 192.0.2.7}
+
 - name: A network of the site that takes no more VMs
   vgpuctl.cloud.network:
     name: old
@@ -73,12 +111,13 @@ EXAMPLES = r"""
 RETURN = r"""
 network:
   description: >-
-    Name, subnet or bridge (the other is null), VLAN, DHCP servers, tenant (null is the site), whether it is shared,
-    description and labels; empty when it is gone.
+    Name, kind, subnet or bridge (the other is null), VLAN, DHCP servers, tenant (null is the site), whether it is
+    shared, what guests of one of kind ovn are told, description and labels; empty when it is gone.
   returned: success
   type: dict
   sample:
     name: blue
+    kind: nat
     subnet: 10.88.1.0/24
     bridge:
     vlan:
@@ -101,30 +140,55 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
 )
 
 NEXT_FREE = "(the next free one)"
+TOLD = ["more_subnets", "mtu", "dns_servers", "search_domains", "dhcp_options"]
+"""Of one over all hosts; it can be changed."""
 
 
 def _wanted(params):
     """Of where it is: a bridge without a VLAN is another one than that with it."""
     bridged = {"vlan": params["vlan"]} if params["bridge"] is not None else {}
-    return {**given(params, ["subnet", "bridge", "dhcp_servers"]), **bridged}
+    return {**given(params, ["subnet", "bridge", "dhcp_servers", "kind"]), **bridged}
+
+
+def _told(params, before):
+    """What is not so yet of what guests are told, and of subnets those that are missing."""
+    told = {name: value for name, value in given(params, TOLD).items() if before.get(name) != value}
+    if "more_subnets" in told:
+        told["more_subnets"] = [one for one in told["more_subnets"] if one not in before.get("more_subnets", [])]
+    if "dhcp_options" in told:
+        had = before.get("dhcp_options", {})
+        told["dhcp_options"] = {name: text for name, text in told["dhcp_options"].items() if had.get(name) != text}
+    return {name: value for name, value in told.items() if value or name in {"dns_servers", "search_domains"}}
 
 
 def _added(site, place):
     """On a bridge it is a tenant's by an operator's word; others a tenant makes for itself."""
     wanted = {"name": site.params["name"], **_wanted(site.params)}
     if site.params["bridge"] is None:
-        return site.post(*place[:-1], body=wanted)
+        return site.post(*place[:-1], body={**wanted, **given(site.params, TOLD)})
+    wanted.pop("kind", None)
     return site.post("networks", body={**wanted, **given(site.params, ["tenant"])})
 
 
 def _planned(params):
     place = {"kind": "nat", "subnet": NEXT_FREE, "more_subnets": [], "mtu": None}
+    place.update(search_domains=[], dhcp_options={}, **given(params, TOLD))
     place.update(bridge=None, vlan=None, dhcp_servers=[])
     if params["bridge"]:
         place.update(
             kind="bridge", subnet=None, dns_servers=[], dns_domain=None
         )  # of a NAT network the server says both
     return {"name": params["name"], "tenant": params["tenant"], **place, **_wanted(params)}
+
+
+def _merged(params, before):
+    """What guests are told afterwards, of a network that is there."""
+    told = _told(params, before) if before else {}
+    for name in ("more_subnets", "dhcp_options"):
+        if name in told:
+            had = before.get(name, type(told[name])())
+            told[name] = had + told[name] if name == "more_subnets" else {**had, **told[name]}
+    return told
 
 
 def _present(site, place, before):
@@ -135,8 +199,12 @@ def _present(site, place, before):
         raise ApiError("network.exists", f"there is already a network {params['name']}: {different}", hint)
     shared = params["shared"] if params["shared"] is not None else before.get("shared", params["tenant"] is None)
     if site.check_mode:
-        return {**_planned(params), **before, "shared": shared, **with_about(params, before)}
+        planned = {**_planned(params), **before, **_merged(params, before)}
+        return {**planned, "shared": shared, **with_about(params, before)}
     after = before or _added(site, place)
+    told = _told(params, after)
+    if told:
+        after = site.patch(*place, body=told)
     if after["shared"] != shared:
         after = site.post(*place, "share" if shared else "unshare")
     return describe(site, place, after)
@@ -169,6 +237,12 @@ def main():
             "name": {"type": "str", "required": True},
             "tenant": {"type": "str"},
             "subnet": {"type": "str"},
+            "kind": {"type": "str", "choices": ["nat", "bridge", "ovn"]},
+            "more_subnets": {"type": "list", "elements": "str"},
+            "mtu": {"type": "int"},
+            "dns_servers": {"type": "list", "elements": "str"},
+            "search_domains": {"type": "list", "elements": "str"},
+            "dhcp_options": {"type": "dict"},
             "bridge": {"type": "str"},
             "vlan": {"type": "int"},
             "dhcp_servers": {"type": "list", "elements": "str"},

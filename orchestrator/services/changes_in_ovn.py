@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a tenant's security groups, in OVN's northbound as soon as they are in the database. That is derived from
-this one: what is missed here the next comparison finds (services/northbound.py)."""
+"""Changes of a tenant's networks and security groups, in OVN's northbound as soon as they are in the database. That is
+derived from this one: what is missed here the next comparison finds (services/northbound.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.northbound.groups import PORT_GROUP, group_key, in_use, memberships, rows_of_groups
-from orchestrator.core.northbound.networks import PORT, cards_of
+from orchestrator.core.northbound.networks import PORT, cards_of, rows_of_network
 from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal, row_uuid
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.ports.overlay import Northbound, NorthboundSession
@@ -28,14 +28,14 @@ _LATER: Final = "try again in some seconds"
 
 @dataclass(frozen=True)
 class _Rows:
-    """Of one tenant's groups that are in use, and by their keys UUIDs of the ports in them."""
+    """Of one tenant's networks and groups that cards are in, and by keys of groups UUIDs of the ports in them."""
 
-    groups: tuple[OvnRow, ...]
+    rows: tuple[OvnRow, ...]
     ports: Mapping[str, AbstractSet[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupsInOvn:
+class ChangesInOvn:
     """``northbound`` None: the site has no OVN."""
 
     store: Store
@@ -47,10 +47,10 @@ class GroupsInOvn:
 
     @contextmanager
     def changing(self, tenant: str) -> Iterator[None]:
-        """What the block commits of the tenant's groups is in OVN when this ends.
+        """What the block commits of the tenant's networks and groups is in OVN when this ends.
 
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``: the block has not run
-        :raises Unknown: ``group.not_in_effect``: it was committed, and OVN did not take it yet"""
+        :raises Unknown: ``ovn.not_in_effect``: it was committed, and OVN did not take it yet"""
         if self.northbound is None:
             yield
             return
@@ -69,7 +69,7 @@ class GroupsInOvn:
         try:
             with self._ended:
                 if not self._ended.wait_for(lambda: tenant not in self._changing, _WAIT_S):
-                    message = f"another change of tenant {tenant}'s groups is being written to OVN"
+                    message = f"another change of tenant {tenant}'s networks is being written to OVN"
                     raise Retryable("ovn.busy", message, hint=_LATER)
                 self._changing.add(tenant)
             try:
@@ -82,12 +82,12 @@ class GroupsInOvn:
             self._places.release()
 
     def _take(self, session: NorthboundSession, before: _Rows, tenant: str) -> None:
-        """:raises Unknown: ``group.not_in_effect``"""
+        """:raises Unknown: ``ovn.not_in_effect``"""
         try:
             self._write(session, before, self._read(tenant))
         except Retryable as error:
             raise Unknown(
-                "group.not_in_effect", f"the change is stored, and OVN has not taken it: {error.message}",
+                "ovn.not_in_effect", f"the change is stored, and OVN has not taken it: {error.message}",
                 hint="it is written when OVN is back; an operator sees more with 'vgpuctl network driver check'",
             ) from error  # fmt: skip
 
@@ -96,23 +96,26 @@ class GroupsInOvn:
         with self.store.read() as tx:
             groups = tx.security_groups.list(tenant)
             vms = [vm for vm in tx.vms.list(tenant=tenant) if vm.ports]
+            used = sorted({port.network for vm in vms for port in vm.ports})
+            networks = [network for network in map(tx.networks.find, used) if network is not None]
         of_cards = GroupsOfCards(groups)
         for vm in vms:
             for network, card in cards_of(vm, ()):
                 for name in of_cards.of(tenant, vm.id, network):
                     ports.setdefault((tenant, name), set()).add(str(row_uuid(PORT, card.key)))
-        rows = rows_of_groups(site, in_use(groups, ports))
+        of_networks = [row for network in networks for row in rows_of_network(network)]
+        rows = (*of_networks, *rows_of_groups(site, in_use(groups, ports)))
         return _Rows(rows, {group_key(site, *name): uuids for name, uuids in ports.items()})
 
     def _write(self, session: NorthboundSession, before: _Rows, after: _Rows) -> None:
         """Groups that are used no more lose their ports here, and go with the next comparison."""
-        kept = {row.uuid for row in after.groups}
-        gone = [row for row in before.groups if row.uuid not in kept]
+        kept = {row.uuid for row in after.rows}
+        gone = [row for row in before.rows if row.uuid not in kept]
         emptied = [row for row in gone if row.table == PORT_GROUP]
-        every = (*after.groups, *emptied)
+        every = (*after.rows, *emptied)
         existing = session.read(every)
         changes = (
-            *difference(after.groups, existing, self.store.site),
+            *difference(after.rows, existing, self.store.site),
             *memberships(every, after.ports, existing, join=True),
         )
         rules = removal(row for row in gone if row.table != PORT_GROUP)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks of kind ovn, security groups and addresses in files for ``apply``, down to rows in OVN's own northbound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.client.client import Client
+from tests.fakes.ovn_databases import RealOvn
+from tests.fakes.running import client_of, running_server
+from tests.fakes.typed import Cli, cli_of
+
+WANTED = """\
+schema_version: 1
+tenants:
+  - name: red
+networks:
+  - name: wide
+    kind: ovn
+    tenant: red
+    subnet: 10.0.0.0/24
+    more_subnets: [10.1.0.0/24]
+    mtu: 1400
+    dns_servers: [192.0.2.53]
+    search_domains: [lab.example.org]
+    dhcp_options: {ntp_server: "192.0.2.7,192.0.2.8", bootfile_name: boot.ipxe}
+    labels: {team: a}
+security_groups:
+  - name: web
+    tenant: red
+    rules: [in tcp 443, in tcp 8000-8080 from group db, out any]
+    uses: [{network: wide}]
+    description: front
+  - name: db
+    tenant: red
+    rules: [in tcp 5432 from group web, out udp 53 to 192.0.2.0/24]
+    uses: [{vm: train}, {vm: train, network: wide}]
+vms:
+  - name: train
+    tenant: red
+    profile: GRID T4-4Q
+    image: guest
+    vcpus: 1
+    memory: 256MiB
+    disk: 2GiB
+    network: wide
+    addresses: {wide: 10.1.0.9}
+"""
+AS_WANTED = "everything is as it should be\n"
+
+
+@pytest.fixture
+def state(tmp_path: Path, ovn: RealOvn) -> Iterator[Path]:
+    with running_server(tmp_path / "state", ovn.socket("northbound"), module="tests.contract.ovn_server") as directory:
+        yield directory
+
+
+@pytest.fixture
+def client(state: Path) -> Client:
+    return client_of(state)
+
+
+@pytest.fixture
+def cli(state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return cli_of(state, monkeypatch, capsys)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "wanted.yaml").write_text(WANTED)
+    return tmp_path / "wanted.yaml"
+
+
+def test_a_file_makes_networks_and_groups_and_an_export_is_the_same_again(
+    cli: Cli, client: Client, file: Path, ovn: RealOvn
+) -> None:
+    assert cli("plan", "-f", str(file)).code == 3
+    applied = cli("apply", "-f", str(file))
+    assert applied.code == 0, applied.err
+    assert cli("plan", "-f", str(file)).out == AS_WANTED
+    network, vm = client.network("wide", "red"), client.vm("train", "red")
+    assert (network["mtu"], network["more_subnets"]) == (1400, ["10.1.0.0/24"])
+    assert vm["cards"][0]["address"] == "10.1.0.9"
+    options = ovn.nbctl("--bare", "--columns=options", "find", "dhcp_options", 'cidr="10.1.0.0/24"')
+    for option in ("mtu=1400", "ntp_server={192.0.2.7,192.0.2.8}", 'bootfile_name="boot.ipxe"',
+                   'domain_search_list="lab.example.org"', "dns_server={192.0.2.53}"):  # fmt: skip
+        assert option in options
+    assert "10.1.0.9" in ovn.nbctl("--bare", "--columns=addresses", "list", "logical_switch_port")
+    exported = cli("export").out
+    file.write_text(exported)
+    assert cli("plan", "-f", str(file)).out == AS_WANTED
+    for said in ("10.1.0.0/24", "wide: 10.1.0.9", "in tcp 8000-8080 from group db", "vm: train", "team: a", "front"):
+        assert said in exported, exported
+
+
+def test_what_differs_is_told_and_set_in_place_or_refused(cli: Cli, client: Client, file: Path, ovn: RealOvn) -> None:
+    assert cli("apply", "-f", str(file)).code == 0
+    changed = WANTED.replace("more_subnets: [10.1.0.0/24]", "more_subnets: [10.1.0.0/24, 10.2.0.0/24]")
+    changed = changed.replace("mtu: 1400", "mtu: 1300").replace("in tcp 443", "in tcp 80").replace("{vm: train}, ", "")
+    file.write_text(changed)
+    assert cli("diff", "-f", str(file)).out.splitlines() == [
+        "~ network red/wide",
+        "    - mtu: 1400", "    + mtu: 1300",
+        "    - subnets: 10.0.0.0/24, 10.1.0.0/24", "    + subnets: 10.0.0.0/24, 10.1.0.0/24, 10.2.0.0/24",
+        "~ security_group red/web",
+        "    - rules: in tcp 443; in tcp 8000-8080 from group db; out any",
+        "    + rules: in tcp 80; in tcp 8000-8080 from group db; out any",
+        "~ security_group red/db",
+        "    - uses: VM train; VM train on network wide", "    + uses: VM train on network wide",
+    ]  # fmt: skip
+    assert cli("apply", "-f", str(file)).code == 0
+    assert cli("plan", "-f", str(file)).out == AS_WANTED
+    assert "mtu=1300" in ovn.nbctl("--bare", "--columns=options", "find", "dhcp_options", 'cidr="10.2.0.0/24"')
+    file.write_text(changed.replace("subnet: 10.0.0.0/24", "subnet: 10.9.0.0/24").replace("10.1.0.9", "10.1.0.10"))
+    refused = cli("apply", "-f", str(file))
+    assert (refused.code, "10.0.0.0/24" in refused.err, "addresses.wide is 10.1.0.9" in refused.err) == (5, True, True)
+    assert client.network("wide", "red")["subnet"] == "10.0.0.0/24"
+    file.write_text("schema_version: 1\nnetworks: [{name: wide, tenant: red, subnet: 10.88.1.0/24}]\n")
+    assert "kind is ovn, wanted nat" in cli("apply", "-f", str(file)).err
+
+
+@pytest.mark.parametrize(
+    ("there", "wrong", "told"),
+    [
+        ("mtu: 1400", "mtu: 1", "an MTU of 1 cannot be"),
+        ("10.1.0.0/24", "10.0.0.0/25", "overlaps"),
+        ("kind: ovn", "kind: nat", "are of networks of kind ovn"),
+        ("ntp_server:", "ntp:", "no DHCP option of ours is called 'ntp'"),
+        ("in tcp 443", "in tcp 443 to 10.0.0.0/8", "cannot be in a rule"),
+        ("in tcp 443", "up tcp", "cannot be in a rule"),
+        ("group web", "group webs", "no security group is called 'webs'"),
+        ("{vm: train}", "{vm: trains}", "no VM is called 'trains'"),
+        ("{network: wide}", "{}", "a VM, a network or both"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_changed(
+    cli: Cli, client: Client, file: Path, there: str, wrong: str, told: str
+) -> None:
+    file.write_text(WANTED.replace(there, wrong, 1))
+    refused = cli("apply", "-f", str(file))
+    assert refused.code in {2, 4}, refused
+    assert told in refused.err
+    assert client.networks() == []
