@@ -20,13 +20,12 @@ from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.northbound.groups import group_key, port_group
 from orchestrator.core.northbound.rows import Existing, Operation, OvnRow, row_uuid
 from orchestrator.core.overlay import NewOvnNetwork, port_id
-from orchestrator.core.security_groups import SecurityRule
+from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.core.vms.network import short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.services.network_paths import NetworkPath, NetworkPathService
 from orchestrator.services.northbound import NorthboundKeeper, compare
-from orchestrator.services.security_groups import NamedUse
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.ovn_chassis import ovn_chassis
 from tests.fakes.ovn_databases import RealOvn
