@@ -153,7 +153,9 @@ class NetworkForm(_DescribedForm):
 
     def _overlay(self) -> NewOvnNetwork:
         subnets = (*([] if self.subnet is None else [self.subnet]), *self.more_subnets)
-        dns, search = (None if one is None else tuple(one) for one in (self.dns_servers, self.search_domains))
+        dns, search = (
+            None if several is None else tuple(several) for several in (self.dns_servers, self.search_domains)
+        )
         dhcp = None if self.dhcp_options is None else tuple(sorted(self.dhcp_options.items()))
         return NewOvnNetwork(subnets=subnets, mtu=self.mtu, dns=dns, search=search, dhcp=dhcp)
 

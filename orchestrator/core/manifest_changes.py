@@ -178,8 +178,7 @@ def _network_changes(wanted: Iterable[WantedNetwork], existing: Mapping[str, Wan
         before = {} if current is None else place_of(current)
         after = place_of(network)
         if current is not None and (current.overlay is None) != (network.overlay is None):
-            kinds = [one.kind for one in (current, network)]
-            kind = FieldChange(field="kind", there=kinds[0], wanted=kinds[1])
+            kind = FieldChange(field="kind", there=current.kind, wanted=network.kind)
             yield Change(kind="network", name=network.key, action="refuse", fields=(kind,))
             continue
         if current is not None and network.overlay is not None:

@@ -177,7 +177,7 @@ def parse_domains(domains: tuple[str, ...]) -> tuple[str, ...]:
     """:raises InvalidInput: ``network.dns_invalid``"""
     for domain in domains:
         if len(domain) > 253 or _DOMAIN.fullmatch(domain) is None:
-            hint = "labels of a-z, 0-9 and -, with dots between: lab.example.org"
+            hint = "labels of a-z, 0-9 and -, with dots between: rack.example.org"
             raise InvalidInput("network.dns_invalid", f"{ascii(domain)[:60]} is no domain", hint=hint)
     if len(domains) > MAX_DOMAINS:
         raise InvalidInput("network.dns_invalid", f"{len(domains)} search domains", hint=f"at most {MAX_DOMAINS}")

@@ -114,7 +114,8 @@ class ChangeNetworkBody(DescribeBody, example={"mtu": 1400, "more_subnets": ["10
     """By name; null takes one away."""
 
     def change(self) -> OvnNetworkChange:
-        dns, search = (None if one is None else tuple(one) for one in (self.dns_servers, self.search_domains))
+        lists = (self.dns_servers, self.search_domains)
+        dns, search = (None if several is None else tuple(several) for several in lists)
         return OvnNetworkChange(
             more_subnets=tuple(self.more_subnets), mtu=self.mtu, dns=dns, search=search,
             dhcp=tuple(self.dhcp_options.items()),

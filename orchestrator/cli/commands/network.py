@@ -26,7 +26,7 @@ from orchestrator.cli.parameters import (
     tenant_if_named,
     vm_name,
 )
-from orchestrator.cli.said import SAID, said_of, something_said
+from orchestrator.cli.said import SAID, need_something, said_by, said_of
 from orchestrator.cli.scope import noted_tenant, scoped_name
 from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
@@ -274,13 +274,12 @@ def set_network(
     of_ovn |= {} if mtu is None else {"mtu": mtu}
     of_ovn |= {"dhcp_options": _options(dhcp_option)} if dhcp_option else {}
     of_ovn |= {"more_subnets": more_subnet} if more_subnet else {}
-    said = something_said(description, label, unlabel) if description is not None or label or unlabel else {}
-    if not said and not of_ovn:
-        raise InvalidInput("cli.usage", "nothing is said", hint="--description, --label, --mtu, --add-subnet, …")
+    changes = said_by(description, label, unlabel) | of_ovn
+    need_something(changes)
     place = _tenant_of(ctx, tenant, of_site=of_site)
     client = session_of(ctx).client
     before = client.network(name, place) if mtu is not None else None
-    network = client.describe_network(name, said | of_ovn, place)
+    network = client.describe_network(name, changes, place)
     show(network, format_of(ctx), lambda: _details(network))
     if before is not None and before["mtu"] != network["mtu"]:
         running = [vm["name"] for vm in client.vms(tenant) if vm["state"] == "running" and _is_on(vm, name, tenant)]

@@ -152,7 +152,7 @@ class CarryOut:
         body: dict[str, object] = {"name": network.name, "subnet": network.subnet}
         if network.overlay is not None:
             body |= {"kind": "ovn", "subnet": network.overlay.subnets[0]}
-            body |= {"more_subnets": list(network.overlay.subnets[1:]), **_told(network.overlay)}
+            body |= {"more_subnets": list(network.overlay.subnets[1:]), **_settings_of(network.overlay)}
         if network.uplink is None:
             self._session.client.add_network(body, network.tenant)
             return
@@ -162,8 +162,8 @@ class CarryOut:
     def _change_network(self, change: Change) -> None:
         """What guests of one of kind ovn are told, and more subnets; of others that is refused."""
         network = self._networks[change.name]
-        if network.overlay is not None and any(not _is_said(field.field) for field in change.fields):
-            values = {"more_subnets": list(network.overlay.subnets), **_told(network.overlay)}
+        if network.overlay is not None and any(not _is_about(field.field) for field in change.fields):
+            values = {"more_subnets": list(network.overlay.subnets), **_settings_of(network.overlay)}
             self._session.client.describe_network(network.name, values, network.tenant)
 
     def _change_group(self, change: Change) -> None:
@@ -226,16 +226,19 @@ def _is_of_uses(change: Change) -> bool:
     return change.kind == "security_group" and [field.field for field in change.fields] == ["uses"]
 
 
-def _is_said(field: str) -> bool:
+def _is_about(field: str) -> bool:
     """Of a thing, and no part of what it is."""
     return field == "description" or field.startswith("labels.")
 
 
 def _difference(has: Sequence[object], wanted: Sequence[object]) -> dict[str, object]:
-    return {"add": [one for one in wanted if one not in has], "remove": [one for one in has if one not in wanted]}
+    return {
+        "add": [item for item in wanted if item not in has],
+        "remove": [item for item in has if item not in wanted],
+    }
 
 
-def _told(overlay: NewOvnNetwork) -> dict[str, object]:
+def _settings_of(overlay: NewOvnNetwork) -> dict[str, object]:
     """What a file says of it beside its subnets, as the API takes it."""
     values: dict[str, object] = {} if overlay.mtu is None else {"mtu": overlay.mtu}
     values |= {} if overlay.dns is None else {"dns_servers": list(overlay.dns)}
