@@ -268,7 +268,7 @@ def set_network(
         list[str] | None, typer.Option("--add-subnet", help="Of kind ovn: a further subnet; may be repeated.")
     ] = None,
 ) -> None:
-    """Set a network's description and labels, and what guests on one of kind ovn are told."""
+    """Set what is said of a network, and what guests are told (kind ovn)."""
     lists = {"dns_servers": dns_server, "search_domains": search_domain}
     of_ovn: dict[str, object] = {name: _all_or_none(several) for name, several in lists.items() if several is not None}
     of_ovn |= {} if mtu is None else {"mtu": mtu}
