@@ -15,7 +15,7 @@ from typing import Final
 from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume
 from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
 from orchestrator.core.actions.volume_copy import VolumeCopy
-from orchestrator.core.diff.orphans import removal_of
+from orchestrator.core.diff.orphans import removal_with
 from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.maintenance.leaving import AwaitedTenant, wait_of
@@ -210,7 +210,7 @@ def _clear_source(context: Context) -> str:
             write_ports(context, vm, (vm.host,))
     with context.at(context.text("source")) as source:
         leave_disks(source, context.known_vm())
-        for action in removal_of(source.observe(), context.subject):
+        for action in removal_with(source.observe(), context.subject, place_of(context).devices):
             source.perform(action)
         undefine(source)  # what it printed, its variables and its row in the ledger outlive a definition that left
         left = source.things_left()

@@ -9,7 +9,7 @@ from typing import Literal
 
 from orchestrator.core.actions.host_actions import UndefineDomain
 from orchestrator.core.actions.pools import LeaveDisks
-from orchestrator.core.diff.orphans import removal_of
+from orchestrator.core.diff.orphans import removal_with
 from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.guest.guest import secret_of
@@ -162,7 +162,8 @@ def _cleared_places(context: Context) -> list[str]:
         with context.at(place.host) as other:
             if files := shared_files(place):
                 other.perform(LeaveDisks(vm=context.subject, files=files))
-            for action in (*removal_of(other.observe(), context.subject), UndefineDomain(vm=context.subject)):
+            left = removal_with(other.observe(), context.subject, place.devices)
+            for action in (*left, UndefineDomain(vm=context.subject)):
                 other.perform(action)
     return [place.id for place in held]
 
