@@ -65,10 +65,9 @@ class Site:
         assert "vm.stays" not in moved.err, moved.err
         return moved
 
-    def begin(self, name: str, to: str) -> str:
-        """A move that goes on by itself, slowly; its operation."""
-        self.product.run("doctor")
-        return str(self.product.json("vm", "move", name, "--to", to, "--bandwidth", "1MiB", "--no-wait")["operation"])
+    def begin(self, name: str, to: str, *how: str) -> str:
+        """A move that goes on by itself; its operation."""
+        return str(self.product.json("vm", "move", name, "--to", to, "--no-wait", *how)["operation"])
 
     def under_way(self, operation: str) -> None:
         """Some of the VM has reached the other host."""
