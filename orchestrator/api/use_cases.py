@@ -193,7 +193,7 @@ def services_of(
         network_paths=NetworkPathService(store=store, tracer=site.engines.tracer),
         security_groups=SecurityGroupService(store=store, clock=clock, in_ovn=in_ovn),
         volumes=VolumeService(store=store, engine=engine, planner=planner),
-        pools=PoolService(store=store, engine=engine, planner=planner),
+        pools=PoolService(store=store, engine=engine, planner=planner, observe=reconciler.observer.observe),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,
         moves=moves,

@@ -225,9 +225,11 @@ class VolumeForm(_DescribedForm):
     name: Name
     tenant: Name = "default"
     size: Annotated[str, _checked(disk_bytes)]
+    pool: Name | None = None
 
     def to_core(self) -> WantedVolume:
-        return WantedVolume(name=self.name, tenant=self.tenant, size_bytes=disk_bytes(self.size))
+        size_bytes = disk_bytes(self.size)
+        return WantedVolume(name=self.name, tenant=self.tenant, size_bytes=size_bytes, pool=self.pool)
 
 
 class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, defaults=True):

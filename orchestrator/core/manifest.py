@@ -55,6 +55,8 @@ class WantedVolume:
     name: str
     tenant: str
     size_bytes: int
+    pool: str | None = None
+    """None: as its tenant's policy has it."""
 
     @property
     def key(self) -> str:
@@ -130,14 +132,14 @@ class Manifest:
 @dataclass(frozen=True, kw_only=True)
 class Existing:
     """What exists: limits of tenants, offerings of the site, networks by their keys, digests by name, and by
-    ``tenant/name`` VMs and bytes of data volumes."""
+    ``tenant/name`` VMs and data volumes."""
 
     networks: Mapping[str, WantedNetwork]
     images: Mapping[str, str]
     vms: Mapping[str, ExistingVm]
     tenants: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     offerings: Mapping[str, Offering] = field(default_factory=dict)
-    volumes: Mapping[str, int] = field(default_factory=dict)
+    volumes: Mapping[str, WantedVolume] = field(default_factory=dict)
     groups: Mapping[str, WantedGroup] = field(default_factory=dict)
     abouts: Mapping[tuple[Kind, str], About] = field(default_factory=dict)
 

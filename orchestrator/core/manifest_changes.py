@@ -241,13 +241,21 @@ def _image_changes(wanted: Iterable[WantedImage], existing: Mapping[str, str]) -
             yield Change(kind="image", name=image.name, action="refuse", fields=(change,))
 
 
-def _volume_changes(wanted: Iterable[WantedVolume], existing: Mapping[str, int]) -> Iterator[Change]:
+def _volume_changes(wanted: Iterable[WantedVolume], existing: Mapping[str, WantedVolume]) -> Iterator[Change]:
     for volume in wanted:
-        size = existing.get(volume.key)
-        if size != volume.size_bytes:
-            shown = None if size is None else show_size(size)
-            change = FieldChange(field="size", there=shown, wanted=show_size(volume.size_bytes))
-            yield Change(kind="volume", name=volume.key, action="add" if size is None else "refuse", fields=(change,))
+        had, to_be = existing.get(volume.key), _of_volume(volume)
+        is_so = dict.fromkeys(to_be) if had is None else _of_volume(had)
+        fields = tuple(
+            FieldChange(field=name, there=is_so[name], wanted=value)
+            for name, value in to_be.items()
+            if value != is_so[name] and not (name == "pool" and value is None)  # left to its tenant's policy
+        )
+        if fields:
+            yield Change(kind="volume", name=volume.key, action="add" if had is None else "refuse", fields=fields)
+
+
+def _of_volume(volume: WantedVolume) -> dict[str, str | None]:
+    return {"size": show_size(volume.size_bytes), "pool": volume.pool}
 
 
 def _pruned(wanted: Manifest, existing: Existing) -> Iterator[Change]:
@@ -320,6 +328,8 @@ def _differences(wanted: ManifestVm, existing: ExistingVm) -> Iterator[FieldChan
         current, value = getattr(existing.vm, name), getattr(wanted, name)
         if name in LEFT_OPEN and value == LEFT_OPEN[name]:
             continue  # left to the profile, which may say otherwise now than when the VM was made
+        if name == "pool" and value is None:
+            continue  # left to its tenant's policy
         if name not in _PLACE and value != current:
             yield FieldChange(field=_in_file(name), there=_words(name, current), wanted=_words(name, value))
     has = dict(existing.vm.addresses)

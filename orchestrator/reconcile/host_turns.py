@@ -33,6 +33,7 @@ from orchestrator.services.vms.deallocating import idle
 from orchestrator.store.transaction import Transaction
 
 _GIVEN_UP: Final = "the host was given up"
+_TOO_LATE: Final = "its VMs that stay may not be stopped any more: it waits until they may"
 _NEVER_BEGAN: Final = "the host was removed or given up before its turn"
 
 
@@ -42,7 +43,7 @@ class HostTurns:
     def __init__(
         self, tx: Transaction, clock: Clock, ids: Ids, maintenance: Maintenance, resting: Collection[str] = ()
     ) -> None:
-        """``resting``: ids of VMs that are not asked to move now, as they have just been refused."""
+        """``resting``: ids of VMs that were just refused, and are not asked to move now."""
         self._tx, self._clock, self._ids, self.maintenance = tx, clock, ids, maintenance
         self._why, self._resting = maintenance.title, resting
         self.begun: list[str] = []
@@ -142,6 +143,8 @@ class HostTurns:
             self.leaving[one.host] = [(vm, False) for vm in tried]
             if live or moving:
                 return one
+            if self._is_too_late(one, leaving):
+                return replace(one, why=_TOO_LATE)
         ready = [vm for vm in leaving if self._may_be_stopped(vm) and idle(self._tx, vm)]
         if refused := [vm.full_name for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]:
             return self._refill(one, "kept", f"VM {', '.join(refused)} could not be stopped")
@@ -250,6 +253,12 @@ class HostTurns:
             return False
         last = None if vm.operation is None else self._tx.operations.get(vm.operation).operation
         return last is None or (last.kind, last.state) != ("stop_vm", "done")
+
+    def _is_too_late(self, one: HostTurn, vms: Sequence[Vm]) -> bool:
+        """Moves took longer than others may be stopped, all of which wait then. Once one was stopped, all are."""
+        begun = any(_is_missing(vm) for vm in self._tx.vms.list(host=one.host) if vm.id in one.vms)
+        may = (self._may_leave(vm) and self._may_stop(vm) for vm in vms if vm.state == "running")
+        return self.maintenance.policy == "tenant" and not begun and not all(may)
 
     def _may_be_stopped(self, vm: Vm) -> bool:
         chosen = self.maintenance.chosen.get(vm.id)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from orchestrator.core.domain_xml.domain import STORAGE
 from orchestrator.core.errors import Conflict, NoCapacity, Reason
@@ -15,6 +17,8 @@ from orchestrator.services.messages import Started
 from orchestrator.services.vms.planning import Planner
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
+
+_ASKED: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,8 @@ class PoolService:
     store: Store
     engine: Engine
     planner: Planner
+    observe: Callable[[str], object]
+    """Observes the host of that name now."""
 
     def create(self, name: str, host: str | None = None) -> Started:
         """``host``: that writes the id into the directory, which is mounted there; None: one that has it mounted.
@@ -37,10 +43,7 @@ class PoolService:
         :raises InvalidInput: ``pool.name_invalid``; :raises NotFound: ``host.unknown``
         :raises Conflict: ``pool.exists``; :raises NoCapacity: ``pool.not_reached``"""
         check_pool_name(name)
-        with self.store.read() as tx:  # snapshots of all hosts may have to be read, which no writer waits for
-            if host is not None:
-                tx.hosts.get(host)
-            writes = _that_mounts(tx, name, host)
+        writes = self._mounting(name, host)
         clock, ids = self.planner.clock, self.planner.ids
         pool = Pool(id=ids.new_uuid(), name=name, state="new", created_at=clock.now())
         with self.store.begin() as tx:
@@ -50,6 +53,21 @@ class PoolService:
             started = self._begin(tx, "create_pool", pool, writes)
         self.engine.submit(str(started.operation))
         return started
+
+    def _mounting(self, name: str, only: str | None) -> str | None:
+        """A host that has it mounted, as it was observed last, or now: of many hosts the first few are asked again."""
+        with self.store.read() as tx:  # snapshots of all hosts may have to be read, which no writer waits for
+            if only is not None:
+                tx.hosts.get(only)
+            if (host := _that_mounts(tx, name, only)) is not None:
+                return host
+            hosts = [ready.name for ready in tx.observations.ready() if only in {None, ready.name}]
+        for host in hosts[:_ASKED]:
+            self.observe(host)
+            with self.store.read() as tx:
+                if _that_mounts(tx, name, host) is not None:
+                    return host
+        return None
 
     def get(self, name: str) -> PoolInfo:
         """:raises NotFound: ``pool.unknown``"""
@@ -81,6 +99,9 @@ class PoolService:
                     hint="delete them first: 'vgpuctl list-vms -A' and 'vgpuctl volume list -A' show them",
                     details=f"{pool.claimed_bytes} bytes are claimed",
                 )  # fmt: skip
+            if usual := tx.policies.with_pool(name):
+                hint = f"'vgpuctl policy set {usual[0]} pool=none' has its disks lie on hosts"
+                raise Conflict("pool.in_use", f"policies name pool {name}: of {', '.join(usual[:5])}", hint=hint)
             if host is None:
                 raise not_reached(name)
             tx.pools.set_state(pool.id, "deleting")
@@ -126,14 +147,18 @@ def _that_mounts(tx: Transaction, name: str, only: str | None) -> str | None:
 
 def not_reached(name: str, host: str | None = None) -> NoCapacity:
     """``host``: that was asked for alone."""
-    hint = f"mount its directory at {STORAGE}/{DIRECTORY}/{name} on hosts; 'vgpuctl doctor' observes them"
+    at = f"mount its directory at {STORAGE}/{DIRECTORY}/{name}"
     if host is not None:
-        return NoCapacity("pool.not_reached", f"host {host} is not ready, or has not mounted pool {name}", hint=hint)
+        return NoCapacity("pool.not_reached", f"host {host} is not ready, or has not mounted pool {name}", hint=at)
+    hint = f"{at} on hosts; of many hosts 'vgpuctl doctor --host HOST' observes one that has it"
     return NoCapacity("pool.not_reached", f"no host that is ready has pool {name} mounted", hint=hint)
 
 
-def pool_on_hosts(tx: Transaction, name: str | None) -> str | None:
-    """What hosts call the pool that a request names. :raises NotFound: ``pool.unknown``"""
+def pool_on_hosts(tx: Transaction, name: str | None, tenant: str) -> str | None:
+    """What hosts call the pool that a request names, else the policy of its tenant.
+
+    :raises NotFound: ``pool.unknown``"""
+    name = name or tx.policies.get(tenant).pool
     return None if name is None else tx.pools.get(name).on_hosts
 
 

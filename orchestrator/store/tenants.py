@@ -200,6 +200,7 @@ _ISOLATED: Final = Precompiled(
     select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION)
 )
 _LEAVE: Final = policies.c.document["maintenance"].as_string()
+_IN_POOL: Final = policies.c.document["pool"].as_string()
 _LEAVING: Final = Precompiled(select(policies.c.tenant, _LEAVE.label("leave")).where(_LEAVE != STOP))
 
 
@@ -222,6 +223,11 @@ class Policies:
     def maintenance(self) -> dict[str, str]:
         """Of the tenants that say another one than the default."""
         return {row.tenant: row.leave for row in self._db.execute(_LEAVING) if row.leave is not None}
+
+    def with_pool(self, pool: str) -> list[str]:
+        """Tenants whose new disks lie there, by name."""
+        rows = self._db.execute(select(policies.c.tenant).where(pool == _IN_POOL).order_by(policies.c.tenant))
+        return [row.tenant for row in rows]
 
     def put(self, tenant: str, policy: TenantPolicy) -> None:
         """Replaces the one there was. Hosts that VMs of the tenant are on are compared anew with what is wanted."""

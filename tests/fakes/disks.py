@@ -12,4 +12,4 @@ from orchestrator.store.database import Store
 
 def of_disks(store: Store, engine: Engine, planner: Planner) -> tuple[VolumeService, PoolService]:
     volumes = VolumeService(store=store, engine=engine, planner=planner)
-    return volumes, PoolService(store=store, engine=engine, planner=planner)
+    return volumes, PoolService(store=store, engine=engine, planner=planner, observe=lambda _host: None)

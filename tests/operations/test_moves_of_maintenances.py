@@ -184,6 +184,39 @@ def test_a_host_whose_driver_refuses_is_passed_over_for_one_that_does_not(plane:
     assert {"a0", "b0", "far"} <= on(plane, THIRD).keys()
 
 
+def test_moves_of_an_upgrade_are_held_back_as_it_says(plane: ControlPlane) -> None:
+    for version in (OLD, NEW):
+        with_bundle(plane, version)
+    wanted = WantedUpgrade(version=NEW, hosts=(L40S_HOST,), parallel=1, max_bytes_per_s=100 * MIB)
+    plane.services.driver_upgrades.start(wanted)
+    keeper(plane).round()
+    assert sorted(on(plane, L40S_HOST).values()) == ["moving", "running"]
+    with plane.store.read() as tx:
+        (move,) = [item for item in tx.operations.list() if item.kind == "move_running_vm"]
+        assert tx.operations.get(move.id).inputs["max_bytes_per_s"] == 100 * MIB
+    assert go_on(plane).state == "done"
+
+
+def test_what_stays_when_moves_took_too_long_is_not_stopped_outside_of_its_tenants_window(plane: ControlPlane) -> None:
+    plane.services.tenancy.policies.change("default", {"maintenance": "22:00-23:00"})
+    plane.world.clock.sleep((22 * 3600 - plane.world.clock.now()) % 86400)
+    for version in (OLD, NEW):
+        with_bundle(plane, version)
+    plane.services.driver_upgrades.start(WantedUpgrade(version=NEW, hosts=(L40S_HOST,)))
+    keeper(plane).round()
+    for host in (OTHER, THIRD):
+        plane.services.hosts.cordon(host, None)
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("vm.not_moved", "QEMU gave up") if (moment, name) == ("before", "move_vm") else None
+    )
+    plane.world.clock.sleep(2 * 3600)
+    turn = go_on(plane).host(L40S_HOST)
+    assert (turn.phase, "stop_vm" in kinds(plane)) == ("emptying", False)
+    assert "may not be stopped any more" in turn.why
+    plane.world.clock.sleep(22.5 * 3600)
+    assert (go_on(plane).state, kinds(plane).count("stop_vm")) == ("done", 2)
+
+
 def test_moves_of_a_drain_are_held_back_as_it_says(plane: ControlPlane) -> None:
     plane.services.maintenances.drain(L40S_HOST, WantedDrain(max_bytes_per_s=20 * MIB))
     keeper(plane).round()

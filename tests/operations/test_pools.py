@@ -15,9 +15,10 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import shared_files
 from orchestrator.services.messages import MoveVm
 from orchestrator.services.vms.capacity import Question
+from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.operations import moves, pools
-from tests.operations.moves import OTHER
+from tests.operations.moves import MIGRATABLE, OTHER
 from tests.operations.pools import SIZE
 from tests.operations.test_moving import run
 
@@ -71,6 +72,13 @@ def test_a_host_that_has_not_mounted_it_declares_no_pool(bare: ControlPlane) -> 
     assert bare.services.pools.list() == ()
     bare.observer.observe(OTHER)
     assert run(bare, bare.services.pools.create("fast", host=OTHER).operation) == "done"
+
+
+def test_hosts_are_observed_for_a_pool_that_was_mounted_just_now(bare: ControlPlane) -> None:
+    for name, host in (("late", None), ("later", OTHER)):
+        for mounting in (L40S_HOST, OTHER):
+            bare.machine(mounting).pools[name] = SimulatedPool(name)
+        assert run(bare, bare.services.pools.create(name, host=host).operation) == "done"
 
 
 def test_another_directory_of_that_name_is_not_the_pool(plane: ControlPlane) -> None:
@@ -163,6 +171,29 @@ def test_a_volume_that_a_host_may_open_is_not_deleted_elsewhere_but_of_one_that_
     deleted = plane.services.volumes.delete("default", "data").operation
     assert run(plane, deleted) == ("done" if gives_up else "undone")
     assert (file in plane.machine(OTHER).pools["fast"].files) is not gives_up
+
+
+def test_what_names_no_pool_lies_where_its_tenants_policy_says(plane: ControlPlane) -> None:
+    policies, volumes = plane.services.tenancy.policies, plane.services.volumes
+    refused("pool.unknown", NotFound, lambda: policies.change("default", {"pool": "slow"}))
+    policies.change("default", {"pool": "fast"})
+    volume = volumes.create("default", "usual", SIZE).volume
+    assert volume.pool == train(plane).spec.pool
+    assert volumes.create("default", "usual", SIZE, pool="fast").volume == volume
+    on_host = volumes.create("default", "own", SIZE, host=L40S_HOST).volume
+    assert (on_host.pool, on_host.host) == (None, L40S_HOST)
+    wanted = replace(create_vm("usual", profile=MIGRATABLE.name), host=L40S_HOST)
+    run(plane, plane.services.vms.create(wanted).operation)
+    assert plane.services.vms.get("default", "usual").spec.pool == volume.pool
+    policies.change("default", {"pool": None})
+    assert plane.services.vms.create(wanted).existing, "asked for as before it is the same"
+    policies.change("default", {"pool": "fast"})
+    for name in ("usual", "train"):
+        run(plane, plane.services.vms.delete("default", name).operation)
+    volumes.delete("default", "usual")  # no host has a file of it
+    run(plane, volumes.delete("default", "data").operation)
+    error = refused("pool.in_use", Conflict, lambda: plane.services.pools.delete("fast"))
+    assert "policy set default pool=none" in (error.hint or "")
 
 
 def test_a_host_without_the_pool_gets_none_of_its_vms_and_volumes(plane: ControlPlane) -> None:

@@ -52,6 +52,20 @@ def test_a_vm_is_made_once_stopped_started_and_deleted(node: ControlNode) -> Non
     assert (gone["vm"], left["vms"]) == ({}, [])
 
 
+def test_a_vm_is_suspended_and_goes_on_from_its_memory(node: ControlNode) -> None:
+    def vm(state: str) -> Task:
+        return "vm", {"name": "sleeper", "profile": "GRID T4-4Q", "image": "demo", "state": state}
+
+    ran = node.call(vm("suspended"), vm("suspended"), vm("stopped"), vm("started"), vm("absent"))
+    assert ran.refusals == [], ran.printed
+    assert ran.changed == [True, False, False, True, True]
+    made, kept = ran.results[:2]
+    assert kept["vm"]["suspended_bytes"] > 0
+    assert made["diff"]["after"]["state"] == "suspended"
+    asked = node.call(vm("suspended"), check=True)
+    assert asked.results[0]["vm"]["state"] == "suspended"
+
+
 def test_a_vm_is_sized_as_people_type_it_and_stays_as_it_is(node: ControlNode) -> None:
     typed = {"name": "sized", "profile": "GRID T4-4Q", "image": "demo", "memory": "2gb", "disk": "10 GiB"}
     ran = node.call(

@@ -7,12 +7,14 @@ from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name
 from orchestrator.api.schemas.maintenances import planned
+from orchestrator.api.schemas.moves import MAX_BANDWIDTH_MIB
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.drivers.bundle import BundleContent, BundleFormat, BundleKind, DriverBundle, NewBundle
 from orchestrator.core.drivers.check import ComparedDriver
 from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.maintenance.leaving import parse_window
 from orchestrator.core.maintenance.maintenance import MAX_LENGTH_S, MAX_REASON, Maintenance, Reboot, UpgradePolicy
+from orchestrator.core.units import MIB
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 
 
@@ -137,6 +139,10 @@ class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_u
     """So many seconds after its beginning it is planned to be over."""
     reason: str = Field(default="", max_length=MAX_REASON)
     """Why; tenants with VMs there are told."""
+    parallel: int = Field(default=4, ge=1, le=64)
+    """So many VMs of a host move at once."""
+    bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
+    """MiB a second that each of them takes at most; null: as fast as it goes."""
     reboot: Reboot = "if-needed"
     """if-needed: a host reboots when its driver's module stays in use, or a newer kernel waits; never: it is not."""
     dry_run: bool = False
@@ -153,4 +159,6 @@ class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_u
             reboot=self.reboot,
             window=None if self.window is None else parse_window(self.window),
             when=planned(self.at, self.length_s, self.reason),
+            parallel=self.parallel,
+            max_bytes_per_s=None if self.bandwidth_mib is None else self.bandwidth_mib * MIB,
         )

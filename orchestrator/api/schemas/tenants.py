@@ -112,6 +112,7 @@ class ChangePolicyBody(
     max_lease_s: int | None = Field(default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S)
     disk_grace_s: int = Field(default=TenantPolicy.disk_grace_s, ge=0, le=MAX_GRACE_S)
     maintenance: str = Field(default=TenantPolicy.maintenance, max_length=40)
+    pool: Name | None = None
 
 
 class PolicyAnswer(CopiedAnswer, copies=TenantPolicy):

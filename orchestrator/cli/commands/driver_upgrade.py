@@ -12,6 +12,7 @@ from orchestrator.cli.commands.maintenance import (
     REBOOTS,
     At,
     Length,
+    Parallel,
     Reason,
     finish,
     followed,
@@ -21,7 +22,7 @@ from orchestrator.cli.commands.maintenance import (
 )
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import show, shown
-from orchestrator.cli.parameters import Wait
+from orchestrator.cli.parameters import Bandwidth, Wait, bandwidth_mib
 from orchestrator.cli.session import session_of
 from orchestrator.core.maintenance.maintenance import Reboot, UpgradePolicy
 from orchestrator.core.names import check_name
@@ -55,19 +56,22 @@ def upgrade(
         Reboot,
         typer.Option("--reboot", help="if-needed: hosts whose driver cannot be swapped otherwise; never: none."),
     ] = "if-needed",
+    parallel: Parallel = 4,
+    bandwidth: Bandwidth = None,
     at: At = None,
     length: Length = None,
     reason: Reason = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would go in which step.")] = False,
     wait: Wait = True,
 ) -> None:
-    """Bring another driver onto hosts, some at a time. VMs stop and start again, each on its host."""
+    """Bring another driver onto hosts, some at a time. VMs that may move while they run do; the others stop and start
+    again, each on its host."""
     session = session_of(ctx)
     chosen = [check_name(name, what="host") for name in names.split(",")] if names is not None else []
     wanted: dict[str, object] = {
         "version": to, "hosts": chosen, "policy": policy, "max_unavailable": max_unavailable, "canary": canary,
         "failure_budget": failure_budget, "window": window, "reboot": reboot, "dry_run": dry_run,
-        **planned(at, length, reason),
+        "parallel": parallel, **bandwidth_mib(bandwidth), **planned(at, length, reason),
     }  # fmt: skip
     begun = session.client.start_driver_upgrade(wanted)
     if dry_run:

@@ -43,6 +43,9 @@ Length = Annotated[
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; tenants with VMs there are told.")]
 
 
+Parallel = Annotated[int, typer.Option("--parallel", min=1, max=64, help="So many VMs of a host move at once.")]
+
+
 def planned(at: str | None, length: str | None, reason: str) -> dict[str, object]:
     """For the body of what declares one."""
     if at is not None:
@@ -211,7 +214,7 @@ def drain(
         DrainPolicy,
         typer.Option("--vms", help="move: to other hosts, as tenants' policies let them; stop: now; wait: for users."),
     ] = "move",
-    parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="So many VMs move at once.")] = 4,
+    parallel: Parallel = 4,
     bandwidth: Bandwidth = None,
     at: At = None,
     length: Length = None,

@@ -19,6 +19,7 @@ from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.hosts.pool import check_pool_name
 from orchestrator.core.maintenance.leaving import parse_leave
 from orchestrator.core.names import closest
 from orchestrator.core.units import parse_duration
@@ -29,6 +30,7 @@ from orchestrator.core.vms.priority import PRIORITIES
 app = new_group("Leases, priorities and maintenance of a tenant's VMs.")
 
 _LEAVE: Final = "maintenance"
+_POOL: Final = "pool"
 _SPANS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
 _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
     "max-priority": ("max_priority", {name: name for name in PRIORITIES}),
@@ -61,6 +63,7 @@ COLUMNS: Final = (
     ),
     *(Column(name.replace("-", " ").upper(), _choice(name)) for name in _CHOICES),
     field("MAINTENANCE", "maintenance"),
+    field("POOL", "pool"),
 )
 
 
@@ -91,7 +94,8 @@ def set_policy(
         typer.Argument(
             metavar="NAME=VALUE...",
             help="lease=8h, max-lease=30d, disk-grace=7d, none: unlimited; max-priority=high, preempt=yes."
-            " isolation=gpu: as tenant set. maintenance=22:00-05:00: when VMs may stop, UTC; or stop, wait.",
+            " isolation=gpu: as tenant set. maintenance=22:00-05:00: when VMs may stop, UTC; or stop, wait."
+            " pool=NAME: where disks lie whose request names none.",
         ),
     ],
 ) -> None:
@@ -112,8 +116,10 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
     if equals and name == _LEAVE:
         parse_leave(value)
         return "maintenance", value
+    if equals and name == _POOL:
+        return _POOL, None if value == "none" else check_pool_name(value)
     if not equals or name not in _CHOICES:
-        known = [*_SPANS, *_CHOICES, _LEAVE]
+        known = [*_SPANS, *_CHOICES, _LEAVE, _POOL]
         meant = next(iter(closest(name, known)), None) if equals and name not in known else None
         hint = f"did you mean {meant}?" if meant else f"one of {', '.join(known)}, like lease=8h"
         raise InvalidInput("policy.invalid", f"{text[:40]!a} sets nothing", hint=hint)
@@ -126,4 +132,6 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
 def _lines(policy: Json) -> list[str]:
     spans = [(name, _span(key)(policy)) for name, key in _SPANS.items()]
     choices = [(name, _choice(name)(policy)) for name in _CHOICES]
-    return render_details([*spans, *choices, (_LEAVE, shown(policy["maintenance"]))])
+    return render_details(
+        [*spans, *choices, (_LEAVE, shown(policy["maintenance"])), (_POOL, shown(policy["pool"] or "none"))]
+    )

@@ -12,7 +12,7 @@ from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied, NotFound
 from orchestrator.core.labels import NOTHING_SAID, About
-from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest, ManifestVm, WantedGroup
+from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest, ManifestVm, WantedGroup, WantedVolume
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.security_groups import DEFAULT_GROUP, default_group
 from orchestrator.core.tenancy.access import EVERYWHERE
@@ -51,9 +51,9 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
             if tenant in {None, group.tenant} and not _is_untouched(group, existing.abouts["security_group", key])
         ],
         "volumes": [
-            _volume(key, size_bytes) | _said(existing.abouts["volume", key])
-            for key, size_bytes in existing.volumes.items()
-            if tenant is None or key.startswith(f"{tenant}/")
+            _volume(volume) | _said(existing.abouts["volume", key])
+            for key, volume in existing.volumes.items()
+            if tenant in {None, volume.tenant}
         ],
         "vms": [_vm(vm) for vm in _settled(vms)],
     }
@@ -107,9 +107,9 @@ def _group(group: WantedGroup) -> dict[str, Any]:
     return entry | ({"uses": uses} if uses else {})
 
 
-def _volume(key: str, size_bytes: int) -> dict[str, Any]:
-    tenant, _, name = key.partition("/")
-    return {"name": name, "tenant": tenant, "size": show_size(size_bytes)}
+def _volume(volume: WantedVolume) -> dict[str, Any]:
+    in_pool = {} if volume.pool is None else {"pool": volume.pool}
+    return {"name": volume.name, "tenant": volume.tenant, "size": show_size(volume.size_bytes), **in_pool}
 
 
 def _offering(offering: Offering) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import About, Labels
-from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm, WantedGroup
+from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm, WantedGroup, WantedVolume
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.overlay import NewOvnNetwork, router_of
 from orchestrator.core.security_groups import NamedUse, SecurityRule
@@ -34,7 +34,7 @@ def observe(client: Client, wanted: Manifest) -> Existing:
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
         networks={key: network for key, (network, _) in networks.items()},
         images={key: image["sha256"] for key, image in images.items()},
-        volumes={key: volume["size_bytes"] for key, volume in volumes.items()},
+        volumes={key: _volume(volume) for key, volume in volumes.items()},
         groups={key: _group(group) for key, group in groups.items()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
         abouts={
@@ -79,6 +79,10 @@ def _group(group: Json) -> WantedGroup:
     return WantedGroup(
         name=group["name"], tenant=group["tenant"], rules=rules, uses=tuple(NamedUse(**use) for use in group["uses"])
     )
+
+
+def _volume(volume: Json) -> WantedVolume:
+    return WantedVolume(**{member.name: volume[member.name] for member in fields(WantedVolume)})
 
 
 def _vm(vm: Json) -> ExistingVm:

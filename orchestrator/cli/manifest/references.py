@@ -28,6 +28,7 @@ def check_references(client: Client, wanted: Manifest, existing: Existing) -> No
         *_owners(client, wanted, existing),
         *_groups(wanted, existing),
         *of_vms,
+        *_pools(client, wanted, existing, new),
     )
     if reasons:
         raise NotFound(
@@ -109,6 +110,13 @@ def _volumes(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Ite
         for name in vm.volumes:
             if f"{vm.tenant}/{name}" not in keys:
                 yield _unknown("volume", name, [vm.key], near=tuple(_of_tenant(keys, vm.tenant)))
+
+
+def _pools(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
+    volumes = [volume for volume in wanted.volumes if volume.key not in existing.volumes]
+    users = [*((vm.pool, _said(vm)) for vm in new), *((volume.pool, f"volume {volume.key}") for volume in volumes)]
+    for name in sorted({pool for pool, _ in users if pool is not None}):
+        yield from _refused(partial(client.pool, name), "pool", name, [user for pool, user in users if pool == name])
 
 
 def _networks(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
+from orchestrator.core.hosts.pool import check_pool_name
 from orchestrator.core.maintenance.leaving import STOP, parse_leave
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, ISOLATIONS, Isolation
 from orchestrator.core.vms.priority import PRIORITIES, Priority
@@ -40,6 +41,8 @@ class TenantPolicy:
     maintenance: str = STOP
     """When its VMs may be stopped for maintenance of their host: ``stop``: in its turn; ``22:00-05:00``: then, UTC;
     ``wait``: by their users alone."""
+    pool: str | None = None
+    """Where its new disks and volumes lie that name no pool themselves; None: on a host's own disk."""
 
 
 PolicyValue = int | str | bool | None
@@ -63,6 +66,9 @@ def changed_policy(policy: TenantPolicy, values: Mapping[str, PolicyValue]) -> T
     for name, value in values.items():
         if name == "maintenance":
             parse_leave(str(value))
+            continue
+        if name == "pool":
+            _ = None if value is None else check_pool_name(str(value))
             continue
         if name in _CHOICES:
             fits, hint = value in _CHOICES[name], ", ".join(str(choice) for choice in _CHOICES[name])

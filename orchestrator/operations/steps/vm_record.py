@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -138,34 +138,33 @@ def as_observed(context: Context) -> None:
 
 def _release(context: Context) -> None:
     vm = context.vm()
-    if vm is not None:
-        remove_ports(context, vm)
-
-    places = _cleared_places(context)
-
-    def released(tx: Transaction) -> None:
-        for place in places:
-            tx.places.let_go(place)
-        _forget(tx, context.subject)
-        _close_stuck(tx, context)
-
-    context.write_at_end(released)
-
-
-def _cleared_places(context: Context) -> list[str]:
-    """Places that its moves which got stuck hold on other hosts, where nothing of it is left now."""
     with context.world.store.read() as tx:
         stuck = tx.operations.stuck_about(context.subject)
         names = [str(tx.operations.get(operation.id).inputs.get("place")) for operation in stuck]
         held = [place for place in map(tx.vms.find_id, names) if place is not None]
-    for place in held:
+    if vm is not None:
+        remove_ports(context, vm)
+    _clear(context, held)
+
+    def released(tx: Transaction) -> None:
+        for place in held:
+            tx.places.let_go(place.id)
+        _forget(tx, context.subject)
+        if stuck:  # as they are by now; none gets stuck while this one works on the VM
+            _close_stuck(tx, context)
+
+    context.write_at_end(released)
+
+
+def _clear(context: Context, places: Iterable[Vm]) -> None:
+    """Where its moves which got stuck hold places: nothing of it is left there then."""
+    for place in places:
         with context.at(place.host) as other:
             if files := shared_files(place):
                 other.perform(LeaveDisks(vm=context.subject, files=files))
             left = removal_with(other.observe(), context.subject, place.devices)
             for action in (*left, UndefineDomain(vm=context.subject)):
                 other.perform(action)
-    return [place.id for place in held]
 
 
 def _close_stuck(tx: Transaction, context: Context) -> None:

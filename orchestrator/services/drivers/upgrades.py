@@ -50,6 +50,8 @@ class WantedUpgrade:
     window: DailyWindow | None = None
     reboot: Reboot = "if-needed"
     when: Planned = NOW
+    parallel: int = 4
+    max_bytes_per_s: int | None = None
 
 
 def swap_of(tx: Transaction, bundles: Bundles, host: Host, version: str) -> Swap:
@@ -170,6 +172,8 @@ class DriverUpgradeService:
             ends_by=wanted.when.end(now),
             window=wanted.window,
             reboot=wanted.reboot,
+            parallel=wanted.parallel,
+            max_bytes_per_s=wanted.max_bytes_per_s,
             overridden=overridden_by(tx, (host.host for host in hosts if host.phase == "waiting"), wanted.policy),
         )
         return _in_order(upgrade, waits_of(tx, upgrade, upgrade.created_at))

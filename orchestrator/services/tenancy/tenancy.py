@@ -121,7 +121,7 @@ class PolicyService:
         """Set these; others stay. VMs that are there keep their ends and priorities. ``operator``: whoever asks is one,
         and not the tenant's own admin.
 
-        :raises InvalidInput: ``policy.invalid``; :raises NotFound: ``tenant.unknown``
+        :raises InvalidInput: ``policy.invalid``; :raises NotFound: ``tenant.unknown``, ``pool.unknown``
         :raises Denied: ``policy.not_yours``
         """
         others = values.keys() - THEIR_OWN
@@ -135,6 +135,8 @@ class PolicyService:
             known_tenant(tx, tenant)
             before = tx.policies.get(tenant)
             policy = changed_policy(before, values)
+            if policy.pool != before.pool and policy.pool is not None:
+                tx.pools.get(policy.pool)
             if policy == before:
                 return policy
             tx.policies.put(tenant, policy)

@@ -336,7 +336,7 @@ def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties
     networks = tuple(network_for(tx, question.tenant, name) for name in question.networks)
     volumes = volumes_for(tx, question.tenant, question.volumes, host)
     where, disk_bytes = place_with(volumes, host, 0)
-    on_hosts, pool = tuple(volume.on_hosts for volume in volumes), pool_on_hosts(tx, question.pool)
+    on_hosts, pool = tuple(volume.on_hosts for volume in volumes), pool_on_hosts(tx, question.pool, question.tenant)
     return _Ties(where, disk_bytes, networks, on_hosts, pool)
 
 

@@ -72,9 +72,9 @@ class VolumeService:
         capacity = None if host is None else self._capacity(host)
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
-            existing, in_pool = tx.volumes.find(tenant, name), pool_on_hosts(tx, pool)
-            same = existing is not None and (existing.size_bytes, existing.pool) == (size_bytes, in_pool)
-            if existing is not None and same and host in {None, existing.host}:
+            existing = tx.volumes.find(tenant, name)
+            in_pool = None if host is not None else pool_on_hosts(tx, pool, tenant)
+            if existing is not None and _is_same(existing, size_bytes, host, None if pool is None else in_pool):
                 return _info(tx, existing)
             _check_not_kept(tx, tenant, host)
             volume = Volume(
@@ -293,6 +293,12 @@ def _grown(tx: Transaction, volume: Volume, size_bytes: int) -> tuple[Volume, Vo
         check_free(tx, replace(volume, vm=None))
     check_untouched(tx, volume)
     return replace(volume, size_bytes=size_bytes), replace(volume, size_bytes=size_bytes - volume.size_bytes)
+
+
+def _is_same(existing: Volume, size_bytes: int, host: str | None, pool: str | None) -> bool:
+    """As what is asked for now; None: anywhere."""
+    lies_there = host in {None, existing.host} and pool in {None, existing.pool}
+    return existing.size_bytes == size_bytes and lies_there
 
 
 def _growing(tx: Transaction, volume: Volume) -> str | None:

@@ -23,11 +23,12 @@ _UNNAMED: Final = "new-vm"
 """Stands for the name while it is not typed yet; whether a VM fits does not hang on it."""
 EMPTY: Final[Mapping[str, str]] = {
     "tenant": "", "name": "", "profile": "", "image": "", "vcpus": "", "memory": "", "disk": "",
-    "network": DEFAULT_NAME, "ssh_keys": "", "lease": "", "priority": "normal",
+    "network": DEFAULT_NAME, "pool": "", "ssh_keys": "", "lease": "", "priority": "normal",
 }  # fmt: skip
 _OPTIONS: Final = {
     "tenant": "--tenant", "profile": "--profile", "image": "--image", "vcpus": "--vcpus", "memory": "--memory",
-    "disk": "--disk", "network": "--network", "ssh_keys": "--ssh-key", "lease": "--lease", "priority": "--priority",
+    "disk": "--disk", "network": "--network", "pool": "--pool", "ssh_keys": "--ssh-key", "lease": "--lease",
+    "priority": "--priority",
 }  # fmt: skip
 _USUAL: Final = {"network": DEFAULT_NAME, "priority": "normal"}
 
@@ -72,7 +73,9 @@ async def _remedies(request: Request, form: Mapping[str, str], refused: Refused)
     if refused.problem["code"] != "gpu.no_capacity" or not request.state.reader.watches_pool:
         return None
     body = wanted(form)
-    question = {name: body[name] for name in ("profile", "tenant", "vcpus", "memory_mib", "disk_bytes", "network")}
+    question = {
+        name: body[name] for name in ("profile", "tenant", "vcpus", "memory_mib", "disk_bytes", "network", "pool")
+    }
     return (await request.state.api.get("/v1/explain", **question))["remedies"]
 
 
@@ -85,6 +88,7 @@ def wanted(form: Mapping[str, str]) -> dict[str, Any]:
         "profile": form["profile"],
         "image": form["image"],
         "network": form["network"] or DEFAULT_NAME,
+        "pool": form["pool"] or None,
         "priority": form["priority"] or "normal",
         "vcpus": whole_number(form, "vcpus"),
         "memory_mib": typed(memory_mib, form["memory"]),

@@ -20,7 +20,7 @@ from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
 from orchestrator.web.views import readings
-from orchestrator.web.views.acts import Form, RefusedAct, carry_out, render_acts
+from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts
 from orchestrator.web.views.overview import drawn_racks
 from orchestrator.web.views.paging import list_page
 
@@ -142,9 +142,17 @@ async def _host(request: Request, refused: RefusedAct | None) -> Response:
         values["host"] = await api.get(path_of("hosts", name))
         values["gpus"] = _drawn((await api.get("/v1/gpu-map", host=name))["gpus"])
         values["vms"] = await api.get("/v1/vms", host=name)
+        values["turns"] = await _turns(api, name)
     if part != LIVE:
         values["readings_now"] = await readings.of_host(api, name)
     return render_acts(request, "host.html", values, refused)
+
+
+async def _turns(api: ApiCalls, host: str) -> list[tuple[Any, Any]]:
+    """Maintenances that are not over, each with how far the host is."""
+    going_on = [its["id"] for its in await api.get("/v1/maintenances") if its["ended_at"] is None]
+    found = [await api.get(path_of("maintenances", number)) for number in going_on]
+    return [(its, turn) for its in found for turn in its["hosts"] if turn["host"] == host and turn["ended_at"] is None]
 
 
 async def cordon(request: Request) -> Response:
@@ -166,6 +174,29 @@ async def uncordon(request: Request) -> Response:
 
     name = request.path_params["name"]
     return await carry_out(request, "uncordon", change, _host, address("hosts", name))
+
+
+async def drain(request: Request) -> Response:
+    """``POST /web/hosts/{name}/drain``: the host's name is typed"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        confirmed(form, name)
+        body = {member: form[member] for member in ("policy", "reason", "at") if form.get(member)}
+        return await api.change("POST", path_of("hosts", name, "drain"), body, key=form.get("key"))
+
+    name = request.path_params["name"]
+    return await carry_out(request, "drain", change, _host, address("hosts", name))
+
+
+async def cancel_maintenance(request: Request) -> Response:
+    """``POST /web/hosts/{name}/cancel-maintenance``"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        path = path_of("maintenances", form.get("id", ""), "cancel")
+        return await api.change("POST", path, key=form.get("key"))
+
+    name = request.path_params["name"]
+    return await carry_out(request, "cancel-maintenance", change, _host, address("hosts", name))
 
 
 async def gpu(request: Request) -> Response:
@@ -193,5 +224,7 @@ ROUTES: Final[dict[tuple[str, str], Page]] = {
     ("GET", "/web/hosts/{name}"): host,
     ("POST", "/web/hosts/{name}/cordon"): cordon,
     ("POST", "/web/hosts/{name}/uncordon"): uncordon,
+    ("POST", "/web/hosts/{name}/drain"): drain,
+    ("POST", "/web/hosts/{name}/cancel-maintenance"): cancel_maintenance,
     ("GET", "/web/gpus/{host}/{address}"): gpu,
 }

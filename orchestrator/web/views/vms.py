@@ -14,6 +14,7 @@ from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.lease import MAX_LEASE_S
 from orchestrator.web.api_calls import ApiCalls, Refused, path_of
+from orchestrator.web.forms import form_of
 from orchestrator.web.live import stream_of
 from orchestrator.web.login import Page
 from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
@@ -44,7 +45,7 @@ async def vm(request: Request) -> Response:
     return await _vm(request, None)
 
 
-async def _vm(request: Request, refused: RefusedAct | None) -> Response:
+async def _vm(request: Request, refused: RefusedAct | None, *, forecast: Any = None) -> Response:
     api: ApiCalls = request.state.api
     tenant, name = request.path_params["tenant"], request.path_params["name"]
     shown = await api.get(path_of("vms", name), tenant=tenant)
@@ -53,6 +54,7 @@ async def _vm(request: Request, refused: RefusedAct | None) -> Response:
         "own": address("vms", tenant, name),
         "stream": stream_of("vm", "operation", names=[shown["id"], f"{tenant}/{name}"], tenant=tenant),
         "vm": shown,
+        "forecast": forecast,
         "whole_gpu": any(device["kind"] == "passthrough" for device in shown["devices"]),
     }
     if (part := part_of(request)) != READINGS:
@@ -117,18 +119,45 @@ async def delete(request: Request) -> Response:
     return await carry_out(request, "delete", change, _vm, address("vms"))
 
 
+def _moved(form: Form) -> dict[str, object]:
+    host = {"host": form["host"]} if form.get("host") else {}
+    return {**{act: True for act in ("cold", "force") if form.get(act)}, **host}
+
+
 async def move(request: Request) -> Response:
     """``POST /web/vms/{tenant}/{name}/move``"""
 
     async def change(api: ApiCalls, form: Form) -> Any:
         await unchanged(api, form, "id", path_of("vms", name), tenant=tenant)
-        body: dict[str, object] = {act: True for act in ("cold", "force") if form.get(act)}
-        if form.get("host"):
-            body["host"] = form["host"]
-        return await api.change("POST", path_of("vms", name, "move"), body, key=form.get("key"), tenant=tenant)
+        return await api.change("POST", path_of("vms", name, "move"), _moved(form), key=form.get("key"), tenant=tenant)
 
     tenant, name = request.path_params["tenant"], request.path_params["name"]
     return await carry_out(request, "move", change, _vm, address("vms", tenant, name))
+
+
+async def forecast(request: Request) -> Response:
+    """``POST /web/vms/{tenant}/{name}/forecast``: what the move of the same form would do"""
+    form, api = await form_of(request), request.state.api
+    tenant, name = request.path_params["tenant"], request.path_params["name"]
+    try:
+        plan = await api.change("POST", path_of("vms", name, "move", "plan"), _moved(form), tenant=tenant)
+    except Refused as refused:
+        return await _vm(request, RefusedAct("move", refused.problem, form))
+    return await _vm(request, None, forecast=plan)
+
+
+async def choose_maintenance(request: Request) -> Response:
+    """``POST /web/vms/{tenant}/{name}/maintenance``: now, or from when on"""
+
+    async def change(api: ApiCalls, form: Form) -> Any:
+        if not form.get("now") and not form.get("at"):
+            raise Refused.of(InvalidInput("form.empty", "no time was given", hint="like 2026-12-01T22:00Z"))
+        body = {"at": None if form.get("now") else form["at"]}
+        path = path_of("vms", name, "maintenance")
+        return await api.change("POST", path, body, key=form.get("key"), tenant=tenant)
+
+    tenant, name = request.path_params["tenant"], request.path_params["name"]
+    return await carry_out(request, "maintenance", change, _vm, address("vms", tenant, name))
 
 
 async def extend(request: Request) -> Response:
@@ -156,5 +185,7 @@ ROUTES: Final[dict[tuple[str, str], Page]] = {
     ("POST", "/web/vms/{tenant}/{name}/delete"): delete,
     ("POST", "/web/vms/{tenant}/{name}/extend"): extend,
     ("POST", "/web/vms/{tenant}/{name}/move"): move,
+    ("POST", "/web/vms/{tenant}/{name}/forecast"): forecast,
+    ("POST", "/web/vms/{tenant}/{name}/maintenance"): choose_maintenance,
     ("POST", "/web/vms/{tenant}/{name}/{act}"): power,
 }

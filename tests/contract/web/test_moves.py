@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.core.maintenance.maintenance import Planned
+from orchestrator.core.vms.lease import show_moment
 from orchestrator.services.maintenance.maintenances import WantedDrain
 from orchestrator.web.api_calls import ApiCalls
 from tests.contract.web.conftest import FROM_A_PAGE, Site
@@ -75,3 +76,49 @@ def test_a_vm_s_page_tells_what_maintenance_does_to_it(site: Site, *, chosen: bo
         services.maintenances.choose("default", "train", at + 3600)
     page = shown(site.logged_in(site.token("default", "tenant-user")).get("/web/vms/default/train").text)
     assert f"Maintenance of its host (drain): it {told}" in page
+
+
+def test_an_operator_empties_a_host_by_its_page_and_sees_how_far_it_is(site: Site) -> None:
+    operator, page = site.logged_in(site.token("*", "operator")), "/web/hosts/t4"
+    wanted = {"key": "d1", "policy": "wait", "reason": "fan 3"}
+    refused = operator.post(f"{page}/drain", data=wanted, headers=FROM_A_PAGE)
+    assert (refused.status_code, "form.not_confirmed" in refused.text) == (400, True)
+    assert site.plane.services.maintenances.list() == ()
+    begun = operator.post(f"{page}/drain", data={**wanted, "key": "d2", "confirm": "t4"}, headers=FROM_A_PAGE)
+    assert begun.status_code == 303
+    html = operator.get(page).text
+    assert "The drain emptying fan 3" in shown(html)
+    assert "waits for 1 VMs of default (wait)" in shown(html)
+    assert f'action="{page}/drain"' not in html
+    watching = site.logged_in(site.token("*", "read-only")).get(page).text
+    assert "The drain emptying" in shown(watching)
+    assert "cancel-maintenance" not in watching
+    (its,) = site.plane.services.maintenances.list()
+    operator.post(f"{page}/cancel-maintenance", data={"key": "d3", "id": its.id}, headers=FROM_A_PAGE)
+    assert site.plane.services.maintenances.get(its.id).state == "cancelled"
+
+
+def test_a_tenant_chooses_another_time_for_maintenance_on_its_vm_s_page(site: Site) -> None:
+    services, now = site.plane.services, site.plane.world.clock.now()
+    services.maintenances.drain("t4", WantedDrain(when=Planned(at=now + 3600)))
+    vm, page = services.vms.get("default", "train"), "/web/vms/default/train/maintenance"
+    user = site.logged_in(site.token("default", "tenant-user"))
+    assert "Choose another time" in user.get("/web/vms/default/train").text
+    empty = user.post(page, data={"key": "c1"}, headers=FROM_A_PAGE)
+    assert (empty.status_code, "form.empty" in empty.text) == (400, True)
+    user.post(page, data={"key": "c2", "at": show_moment(now + 7200)}, headers=FROM_A_PAGE)
+    assert services.maintenances.get().chosen[vm.id] == pytest.approx(now + 7200, abs=60)
+    user.post(page, data={"key": "c3", "now": "1"}, headers=FROM_A_PAGE)
+    assert services.maintenances.get().chosen[vm.id] < now + 60
+
+
+def test_a_move_is_forecast_on_the_page_and_nothing_is_begun(site: Site) -> None:
+    plane = site.plane
+    plane.hosts.machines["t4-2.test"] = FakeMachine(machine_id="m9", gpus=[t4()])
+    plane.add_host("t4-2")
+    operator = site.logged_in(site.token("*", "operator"))
+    page = operator.post("/web/vms/default/train/forecast", data={"cold": "1"}, headers=FROM_A_PAGE)
+    assert (page.status_code, "To t4-2: it is shut down" in shown(page.text)) == (200, True)
+    refused = operator.post("/web/vms/default/train/forecast", data={"host": "nowhere"}, headers=FROM_A_PAGE)
+    assert (refused.status_code, "no host is called" in shown(refused.text)) == (404, True)
+    assert plane.services.vms.get("default", "train").host == "t4"

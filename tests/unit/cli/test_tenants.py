@@ -162,7 +162,7 @@ def test_a_policy_is_set_shown_and_taken_back(cli: Cli) -> None:
     shown = cli("policy", "set", "policed", "lease=8h", "max-lease=30d", "disk-grace=36h")
     assert shown.out.split()[:6] == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
     assert shown.out.split()[6:12] == ["max-priority", "normal", "isolation", "instance", "preempt", "no"]
-    assert shown.out.split()[12:] == ["maintenance", "stop"]
+    assert shown.out.split()[12:] == ["maintenance", "stop", "pool", "none"]
     assert cli("policy", "set", "policed", "lease=none").code == 0
     kept = json.loads(cli("policy", "show", "policed", "-o", "json").out)
     assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {

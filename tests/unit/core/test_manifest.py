@@ -19,6 +19,7 @@ from orchestrator.core.manifest import (
     ManifestVm,
     WantedImage,
     WantedOffering,
+    WantedVolume,
 )
 from orchestrator.core.manifest_changes import changes
 from orchestrator.core.offerings.offering import Offering
@@ -316,3 +317,17 @@ def test_a_network_on_another_bridge_is_another_network(
     found = changes(wanted, Existing(networks={"n": there}, images={}, vms={}), prune=False)
     assert [one.action for one in found] == ["refuse"] * bool(differing)
     assert [(one.field, one.there, one.wanted) for change in found for one in change.fields] == differing
+
+
+@pytest.mark.parametrize(("pool", "told"), [("fast", []), (None, []), ("slow", [("pool", "fast", "slow")])])
+def test_a_volume_that_lies_in_another_pool_is_refused_and_one_that_names_none_is_left(
+    pool: str | None, told: list[object]
+) -> None:
+    volume = WantedVolume(name="data", tenant="t", size_bytes=GIB, pool="fast")
+    existing = Existing(networks={}, images={}, vms={}, volumes={volume.key: volume})
+    file = Manifest(label=None, volumes=(replace(volume, pool=pool),))
+    refused = changes(file, existing, prune=False)
+    assert [(one.field, one.there, one.wanted) for change in refused for one in change.fields] == told
+    assert {change.action for change in refused} <= {"refuse"}
+    (added,) = changes(file, replace(existing, volumes={}), prune=False)
+    assert (added.action, [one.field for one in added.fields]) == ("add", ["size", "pool"] if pool else ["size"])

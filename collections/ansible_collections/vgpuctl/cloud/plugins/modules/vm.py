@@ -31,9 +31,10 @@ options:
   state:
     description:
       - V(present) makes it, started, and leaves it as it is when it is there.
-      - V(stopped) keeps its claim on a GPU.
+      - V(stopped) keeps its claim on a GPU, and what is suspended already stays so.
+      - V(suspended) keeps its memory on its host's disk as well; V(started) has it go on from there.
     type: str
-    choices: [present, started, stopped, absent]
+    choices: [present, started, stopped, suspended, absent]
     default: present
   profile:
     description: Name of an offering, vGPU type or MIG profile, or V(gpu:N).
@@ -254,7 +255,17 @@ TYPED = {
     "lease": ("lease_s", seconds_of),
 }
 """What people type: the number that the server takes, and what reads it."""
-VERBS = {"started": ("start", "running"), "stopped": ("stop", "stopped")}
+VERBS = {
+    "started": ("start", "running"),
+    "stopped": ("stop", "stopped"),
+    "suspended": ("suspend", "suspended"),
+}
+
+
+def _power(vm):
+    """A suspended VM is a stopped one whose memory is kept."""
+    kept = vm["state"] == "stopped" and vm.get("suspended_bytes") is not None
+    return "suspended" if kept else vm["state"]
 
 
 def _look(site):
@@ -297,15 +308,16 @@ def _create(site):
     labels = merged({}, texts(params["labels"]))
     body = {**given(params, NEW), "tenant": site.tenant, "labels": labels, "start": start}
     if site.check_mode:
-        state = "running" if start else "stopped"
+        state = VERBS.get(params["state"], (None, "running"))[1]
         return {**{key: body[key] for key in SHOWN if key in body}, "state": state}, [] if lacking else _planned(
             site, body
         )
     started = site.post("vms", body=body)
-    if params["wait"]:
+    if params["wait"] or params["state"] == "suspended":
         site.wait(started)
         site.wait(started.get("provisioning"))
-    return _look(site), started["preempted"]
+    vm = _look(site)
+    return _change(site, vm) if params["state"] == "suspended" else vm, started["preempted"]
 
 
 def _planned(site, body):
@@ -320,7 +332,10 @@ def _planned(site, body):
 def _change(site, vm):
     params = site.params
     labels = merged(vm["labels"], texts(params["labels"]))
-    verb, state = VERBS.get(params["state"], (None, vm["state"]))
+    now = _power(vm)
+    verb, state = VERBS.get(params["state"], (None, now))
+    if (now, state) == ("suspended", "stopped"):
+        state = now
     protected = vm["protected"] if params["protected"] is None else params["protected"]
     after = {**vm, "labels": labels, "protected": protected, "state": state}
     if site.check_mode:
@@ -328,7 +343,7 @@ def _change(site, vm):
     if (labels, protected) != (vm["labels"], vm["protected"]):
         body = {"labels": texts(params["labels"]), "protected": protected}
         site.patch("vms", vm["name"], body=body, tenant=site.tenant)
-    if state != vm["state"]:
+    if state != now:
         query = {"force": True} if verb == "stop" and params["force"] else {}
         started = site.post("vms", vm["name"], verb, tenant=site.tenant, **query)
         if params["wait"]:
@@ -370,11 +385,11 @@ def _work(site):
 
 
 def _shown(vm):
-    return {key: vm[key] for key in SHOWN if key in vm}
+    return {**{key: vm[key] for key in SHOWN if key in vm}, "state": _power(vm)} if vm else {}
 
 
 def main():
-    states = ["present", "started", "stopped", "absent"]
+    states = ["present", "started", "stopped", "suspended", "absent"]
     own = {
         "name": {"type": "str", "required": True},
         "state": {"type": "str", "choices": states, "default": "present"},
