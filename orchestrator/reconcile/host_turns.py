@@ -257,7 +257,8 @@ class HostTurns:
     def _is_too_late(self, one: HostTurn, vms: Sequence[Vm]) -> bool:
         """Moves took longer than others may be stopped, all of which wait then. Once one was stopped, all are."""
         begun = any(_is_missing(vm) for vm in self._tx.vms.list(host=one.host) if vm.id in one.vms)
-        may = (self._may_leave(vm) and self._may_stop(vm) for vm in vms if vm.state == "running")
+        now, running = self._clock.now(), (vm for vm in vms if vm.state == "running")
+        may = (self._may_leave(vm) and may_be_stopped(self._tx, self.maintenance, vm, now) for vm in running)
         return self.maintenance.policy == "tenant" and not begun and not all(may)
 
     def _may_be_stopped(self, vm: Vm) -> bool:
