@@ -249,17 +249,9 @@ SHAPE = [name for name in FORM if name not in ONCE]
 NEW = (*FORM, "name", "protected", "preempt")
 SHOWN = (*SHAPE, "protected", "name", "tenant", "state", "labels")
 ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "moving", "deleting")
-TYPED = {
-    "memory": ("memory_mib", mib_of),
-    "disk": ("disk_bytes", bytes_of),
-    "lease": ("lease_s", seconds_of),
-}
+TYPED = {"memory": ("memory_mib", mib_of), "disk": ("disk_bytes", bytes_of), "lease": ("lease_s", seconds_of)}
 """What people type: the number that the server takes, and what reads it."""
-VERBS = {
-    "started": ("start", "running"),
-    "stopped": ("stop", "stopped"),
-    "suspended": ("suspend", "suspended"),
-}
+VERBS = {"started": ("start", "running"), "stopped": ("stop", "stopped"), "suspended": ("suspend", "suspended")}
 
 
 def _power(vm):
