@@ -297,8 +297,8 @@ def _grown(tx: Transaction, volume: Volume, size_bytes: int) -> tuple[Volume, Vo
 
 def _is_same(existing: Volume, size_bytes: int, host: str | None, pool: str | None) -> bool:
     """As what is asked for now; None: anywhere."""
-    lies_there = host in {None, existing.host} and pool in {None, existing.pool}
-    return existing.size_bytes == size_bytes and lies_there
+    same_place = host in {None, existing.host} and pool in {None, existing.pool}
+    return existing.size_bytes == size_bytes and same_place
 
 
 def _growing(tx: Transaction, volume: Volume) -> str | None:

@@ -151,8 +151,8 @@ async def _host(request: Request, refused: RefusedAct | None) -> Response:
 async def _turns(api: ApiCalls, host: str) -> list[tuple[Any, Any]]:
     """Maintenances that are not over, each with how far the host is."""
     going_on = [its["id"] for its in await api.get("/v1/maintenances") if its["ended_at"] is None]
-    found = [await api.get(path_of("maintenances", number)) for number in going_on]
-    return [(its, turn) for its in found for turn in its["hosts"] if turn["host"] == host and turn["ended_at"] is None]
+    known = [await api.get(path_of("maintenances", number)) for number in going_on]
+    return [(its, turn) for its in known for turn in its["hosts"] if turn["host"] == host and turn["ended_at"] is None]
 
 
 async def cordon(request: Request) -> Response:
