@@ -140,7 +140,6 @@ class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_u
     reason: str = Field(default="", max_length=MAX_REASON)
     """Why; tenants with VMs there are told."""
     parallel: int = Field(default=4, ge=1, le=64)
-    """So many VMs of a host move at once."""
     bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
     """MiB a second that each of them takes at most; null: as fast as it goes."""
     reboot: Reboot = "if-needed"
