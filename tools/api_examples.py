@@ -17,9 +17,11 @@ from typing import Any, Final
 from starlette.testclient import TestClient
 
 from orchestrator.api.openapi import EXAMPLES_FILE
+from orchestrator.api.routes.floating_addresses import FloatingAddressAnswer
 from orchestrator.api.routes.network_paths import NetworkPathAnswer
 from orchestrator.core.northbound.trace import Judgement
 from orchestrator.core.security_groups import ANYWHERE, SecurityRule
+from orchestrator.services.floating_addresses import FloatingInfo
 from orchestrator.services.network_paths import NetworkPath
 from orchestrator.sim.pools import SimulatedPool
 from tests.contract.api.real_app import furnished_plane, real_app
@@ -100,6 +102,9 @@ PATH: Final = NetworkPath(
     ),
 )  # fmt: skip
 """OVN says it, which the server of the examples has none of."""
+FLOATING: Final = FloatingInfo(
+    address="192.0.2.107", network="outside", tenant="research", vm="web", vm_network="green"
+)
 
 
 def examples() -> dict[str, Any]:
@@ -109,6 +114,7 @@ def examples() -> dict[str, Any]:
         for name, body in _answers(Path(directory)):
             found.setdefault(name, _shortened(body))
     found["NetworkPath"] = NetworkPathAnswer.of(PATH).model_dump(mode="json")
+    found["FloatingAddress"] = FloatingAddressAnswer.copied(FLOATING).model_dump(mode="json")
     return dict(sorted(found.items()))
 
 

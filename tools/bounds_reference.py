@@ -10,6 +10,7 @@ from orchestrator.api.file_bodies import MAX_OF_TENANT as MAX_FILES
 from orchestrator.api.limits import MAX_BODY_BYTES
 from orchestrator.api.routes.guest_streams import MAX_STREAMS_PER_TENANT
 from orchestrator.api.schemas.vms import MAX_SSH_KEYS
+from orchestrator.core.floating_addresses import MAX_OF_TENANT as MAX_FLOATING
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.protocol import OBSERVED_BYTES
 from orchestrator.core.security_groups import MAX_GROUPS, MAX_RULES, MAX_USES
@@ -69,6 +70,8 @@ BOUNDS: Final = (
     Bound("rules", "security group", f"{MAX_RULES:,}", "rules", "group.too_many_rules"),
     Bound("what it is on", "security group", f"{MAX_USES:,}", "VMs, cards, networks", "group.too_many_uses",
           ("security_group_uses",)),
+    Bound("floating addresses", "tenant", f"{MAX_FLOATING:,}", "addresses", "address.too_many",
+          ("floating_addresses",)),
     Bound("subnets together", "tenant", f"{MAX_ADDRESSES_OF_TENANT:,}", "addresses", "network.too_large"),
     Bound("tokens that are good", "tenant", f"{MAX_TOKENS_OF_TENANT:,}", "tokens", "token.too_many", ("tokens",)),
     Bound("tokens that are over", "tenant", f"{MAX_ENDED_TOKENS:,}", "tokens", ""),

@@ -26,6 +26,7 @@ from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.events import EventService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
+from orchestrator.services.floating_addresses import FloatingAddressService
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService, GuestService
 from orchestrator.services.hosts.checks import HostCheckService, HostInspection
@@ -41,6 +42,7 @@ from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService, ProfileService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.pools import PoolService
+from orchestrator.services.provider_networks import ProviderNetworkService
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.security_groups import SecurityGroupService
@@ -88,6 +90,8 @@ class Services:
     mig_layouts: MigLayoutService
     networks: NetworkService
     network_driver: NetworkDriverService
+    provider_networks: ProviderNetworkService
+    floating_addresses: FloatingAddressService
     security_groups: SecurityGroupService
     network_paths: NetworkPathService
     volumes: VolumeService
@@ -191,6 +195,8 @@ def services_of(
         networks=networks,
         network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),
         network_paths=NetworkPathService(store=store, tracer=site.engines.tracer),
+        provider_networks=ProviderNetworkService(store=store, clock=clock, ids=ids, overlay=site.engines.overlay),
+        floating_addresses=FloatingAddressService(store=store, clock=clock, ids=ids, in_ovn=in_ovn),
         security_groups=SecurityGroupService(store=store, clock=clock, in_ovn=in_ovn),
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         pools=PoolService(store=store, engine=engine, planner=planner, observe=reconciler.observer.observe),

@@ -82,6 +82,12 @@ def security_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     return _scoped(ctx, lambda client: client.security_groups(), incomplete)
 
 
+def floating_addresses(incomplete: str) -> list[str]:
+    return _names(
+        lambda client: ({"name": str(each["address"])} for each in client.floating_addresses()), incomplete
+    )  # fmt: skip
+
+
 def volumes(ctx: typer.Context, incomplete: str) -> list[str]:
     return _scoped(ctx, lambda client: client.volumes(), incomplete)
 

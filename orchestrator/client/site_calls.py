@@ -313,6 +313,24 @@ class SiteCalls:
         """What the tenant calls so, its own or the site's; None: of the site."""
         return self._get(_image_path(tenant, name))
 
+    def create_floating_address(self, wanted: Body) -> models.FloatingAddress:
+        """``wanted``: ``tenant``, ``network``, ``address``; the last one the tenant may have already."""
+        return self._post(path_of("floating-addresses"), wanted)
+
+    def floating_addresses(self, tenant: str | None = None) -> list[models.FloatingAddress]:
+        """By tenant and address."""
+        return self._list(path_of("floating-addresses"), tenant=tenant)
+
+    def attach_floating_address(self, address: str, wanted: Body, tenant: str) -> models.FloatingAddress:
+        """``wanted``: ``vm``, ``network`` of its card."""
+        return self._post(path_of("floating-addresses", address, "attach"), wanted, tenant=tenant)
+
+    def detach_floating_address(self, address: str, tenant: str) -> models.FloatingAddress:
+        return self._post(path_of("floating-addresses", address, "detach"), tenant=tenant)
+
+    def delete_floating_address(self, address: str, tenant: str) -> None:
+        self._delete(path_of("floating-addresses", address), tenant=tenant)
+
     def add_network(self, wanted: Body, tenant: str | None = None) -> models.Network:
         """Of the tenant alone; None: of the site, for every tenant."""
         return self._post(_network_path(tenant), wanted)

@@ -19,7 +19,7 @@ from orchestrator.core.tenancy.key_ring import origin_of
 
 Noun = Literal[
     "operation", "vm", "host", "gpu", "finding", "maintenance", "tenant", "quota", "policy", "network", "volume",
-    "image", "offering", "token", "security_group",
+    "image", "offering", "token", "security_group", "floating_address",
 ]  # fmt: skip
 NOUNS: Final[tuple[Noun, ...]] = get_args(Noun)
 GapReason = Literal["forgotten", "slow"]

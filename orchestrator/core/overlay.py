@@ -30,6 +30,38 @@ _NEVER: Final = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProviderPlace:
+    """What a provider network has of the site's: where it leaves hosts, and which of its addresses are ours."""
+
+    physical: str
+    """As ``ovn-bridge-mappings`` of hosts call it."""
+    vlan: int | None
+    gateway: str
+    """IPv4 address of the site's router there."""
+    first: str
+    """The first of the IPv4 addresses that OVN may give away; all up to ``last``."""
+    last: str
+
+    @property
+    def place(self) -> str:
+        """For people."""
+        return self.physical if self.vlan is None else f"VLAN {self.vlan} of {self.physical}"
+
+    def __contains__(self, address: str) -> bool:
+        return IPv4Address(self.first) <= IPv4Address(address) <= IPv4Address(self.last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayOut:
+    """How what a network's VMs send leaves it: by NAT (RFC 3022), as from one address of a provider network's."""
+
+    network: str
+    """Name of the provider network."""
+    address: str
+    """IPv4, of the network's router there."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OvnNetwork:
     """What a network has that OVN carries. Its subnets are its alone: another network may have the same."""
 
@@ -46,6 +78,14 @@ class OvnNetwork:
     """Domains in which guests look names up, beside the network's own."""
     dhcp: tuple[tuple[str, str], ...] = ()
     """Further options that guests are told, by the names that OVN has for them (ovn-nb(5), DHCP_Options)."""
+    provider: ProviderPlace | None = None
+    """Of a provider network, which is the site's and has no router of its own; None: of a tenant's."""
+    out: WayOut | None = None
+    """None: nothing leads out of it."""
+
+    def gateway_of(self, subnet: str) -> str:
+        """Address of its router, or of the site's."""
+        return router_of(subnet) if self.provider is None else self.provider.gateway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +112,7 @@ class NewOvnNetwork:
             dns=is_now.dns if self.dns is None else parse_dns(self.dns),
             search=is_now.search if self.search is None else parse_domains(self.search),
             dhcp=is_now.dhcp if self.dhcp is None else parse_dhcp(dict(self.dhcp)),
+            provider=is_now.provider, out=is_now.out,
         )  # fmt: skip
 
     def is_like(self, other: OvnNetwork | None) -> bool:
@@ -95,6 +136,9 @@ class OvnNetworkChange:
     def made_of(self, before: OvnNetwork) -> OvnNetwork:
         """With a subnet that it has already nothing comes. :raises: as :meth:`NewOvnNetwork.checked`"""
         added = tuple(subnet for subnet in self.more_subnets if subnet not in before.subnets)
+        if added and before.provider is not None:
+            hint = "add another provider network"
+            raise InvalidInput("network.subnet_invalid", "a provider network has one subnet", hint=hint)
         options: dict[str, str | None] = {**dict(before.dhcp), **dict(self.dhcp)}
         kept = tuple((name, value) for name, value in options.items() if value is not None)
         return NewOvnNetwork(

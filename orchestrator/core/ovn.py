@@ -68,6 +68,10 @@ class OvnChassis:
     """How frames reach it, like ``geneve 192.0.2.11``."""
     behind: int
     """Changes that it has not carried out yet, of those that anybody has waited for."""
+    mappings: tuple[str, ...] = ()
+    """Physical networks of the site that it has a bridge for, which provider networks are on."""
+    gateway: bool = False
+    """It is meant to carry what VMs on other hosts send out by NAT."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -69,7 +69,9 @@ def northbound_rounds(
     """What is done about OVN from time to time; nothing where the site has none."""
     if engines.northbound is None:
         return {}
-    keeper = NorthboundKeeper(store=store, northbound=engines.northbound, clock=clock, leads=leads)
+    keeper = NorthboundKeeper(
+        store=store, northbound=engines.northbound, clock=clock, leads=leads, overlay=engines.overlay
+    )  # fmt: skip
     return {"northbound of OVN": keeper.round}
 
 

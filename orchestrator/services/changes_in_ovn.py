@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a tenant's networks and security groups, in OVN's northbound as soon as they are in the database. That is
-derived from this one: what is missed here the next comparison finds (services/northbound.py)."""
+"""Changes of a tenant's networks, security groups and floating addresses, in OVN's northbound as soon as they are in
+the database. That is derived from this one: what is missed here the next comparison finds (services/northbound.py)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import Final
 
 from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.northbound.groups import PORT_GROUP, group_key, in_use, memberships, rows_of_groups
-from orchestrator.core.northbound.networks import PORT, cards_of, rows_of_network
+from orchestrator.core.northbound.networks import PORT, cards_of
+from orchestrator.core.northbound.outside import address_rows
 from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal, row_uuid
 from orchestrator.core.security_groups import GroupsOfCards
+from orchestrator.operations.steps.ports import networks_in_ovn
 from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.store.database import Store
 
@@ -28,7 +30,8 @@ _LATER: Final = "try again in some seconds"
 
 @dataclass(frozen=True)
 class _Rows:
-    """Of one tenant's networks and groups that cards are in, and by keys of groups UUIDs of the ports in them."""
+    """Of one tenant's networks and groups that cards are in, of its floating addresses, and by keys of groups UUIDs of
+    the ports in them."""
 
     rows: tuple[OvnRow, ...]
     ports: Mapping[str, AbstractSet[str]]
@@ -47,7 +50,7 @@ class ChangesInOvn:
 
     @contextmanager
     def changing(self, tenant: str) -> Iterator[None]:
-        """What the block commits of the tenant's networks and groups is in OVN when this ends.
+        """What the block commits of the tenant's networks, groups and floating addresses is in OVN when this ends.
 
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``: the block has not run
         :raises Unknown: ``ovn.not_in_effect``: it was committed, and OVN did not take it yet"""
@@ -95,16 +98,18 @@ class ChangesInOvn:
         site, ports = self.store.site, dict[tuple[str, str], set[str]]()
         with self.store.read() as tx:
             groups = tx.security_groups.list(tenant)
-            vms = [vm for vm in tx.vms.list(tenant=tenant) if vm.ports]
-            used = sorted({port.network for vm in vms for port in vm.ports})
-            networks = [network for network in map(tx.networks.find, used) if network is not None]
+            vms = {vm.id: vm for vm in tx.vms.list(tenant=tenant) if vm.ports}
+            used = sorted({port.network for vm in vms.values() for port in vm.ports})
+            networks = {network.name: network for network in map(tx.networks.find, used) if network is not None}
+            of_networks = networks_in_ovn(tx, networks.values())
+            floating = tx.floating_addresses.list(tenant)
         of_cards = GroupsOfCards(groups)
-        for vm in vms:
+        for vm in vms.values():
             for network, card in cards_of(vm, ()):
                 for name in of_cards.of(tenant, vm.id, network):
                     ports.setdefault((tenant, name), set()).add(str(row_uuid(PORT, card.key)))
-        of_networks = [row for network in networks for row in rows_of_network(network)]
-        rows = (*of_networks, *rows_of_groups(site, in_use(groups, ports)))
+        leading = address_rows(floating, vms, networks)
+        rows = (*of_networks, *leading, *rows_of_groups(site, in_use(groups, ports)))
         return _Rows(rows, {group_key(site, *name): uuids for name, uuids in ports.items()})
 
     def _write(self, session: NorthboundSession, before: _Rows, after: _Rows) -> None:
@@ -118,5 +123,5 @@ class ChangesInOvn:
             *difference(after.rows, existing, self.store.site),
             *memberships(every, after.ports, existing, join=True),
         )
-        rules = removal(row for row in gone if row.table != PORT_GROUP)
-        session.change((*operations_of(changes), *rules))
+        taken = removal(row for row in gone if row.table != PORT_GROUP)
+        session.change((*taken, *operations_of(changes)))

@@ -34,6 +34,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.ways_out import check_leads_nowhere, give_back, is_seen, leads_alike, way_out
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -67,7 +68,7 @@ class NetworkService:
         with self.store.begin() as tx:
             if tenant is not None:
                 known_tenant(tx, tenant)
-            existing = _existing(
+            existing = existing_of(
                 tx, name, tenant, lambda known: known.subnet is not None and subnet in {None, known.subnet}
             )
             return existing or self._add(tx, name, subnet, tenant, operator=operator)
@@ -89,24 +90,26 @@ class NetworkService:
         self._note(tx, "add_network", network, chosen)
         return network
 
-    def add_overlay(self, name: str, overlay: NewOvnNetwork, tenant: str) -> Network:
+    def add_overlay(self, name: str, overlay: NewOvnNetwork, tenant: str, out: str | None = None) -> Network:
         """A network of kind ovn, over all hosts, of that tenant alone. Its rows come into OVN with its first VM. The
-        same again is answered with what is there.
+        same again is answered with what is there. ``out``: provider network that leads out of it by NAT.
 
         :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``, ``network.mtu_invalid``,
             ``network.dns_invalid``
-        :raises NotFound: ``tenant.unknown``
+        :raises NotFound: ``tenant.unknown``, ``network.no_provider``; :raises NoCapacity: ``network.full``
         :raises Conflict: ``network.exists``, ``network.no_ovn``, ``network.too_many``, ``network.subnet_overlaps``"""
         check_name(name, what="network")
         if self.in_ovn.northbound is None:
             raise no_ovn()
-        wanted = Network(name=own_name(tenant, name), overlay=overlay.checked(self.ids.new_uuid()))
+        made = overlay.checked(self.ids.new_uuid())
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
-            existing = _existing(tx, name, tenant, lambda known: overlay.is_like(known.overlay))
+            existing = existing_of(tx, name, tenant, lambda known: leads_alike(known.overlay, overlay, out))
             if existing is not None:
                 return existing
             _check_number(tx, tenant)
+            leading = made if out is None else replace(made, out=way_out(tx, out, made))
+            wanted = Network(name=own_name(tenant, name), overlay=leading)
             tx.networks.add(wanted)
             self._note(tx, "add_network", wanted, wanted.place)
         return wanted
@@ -136,7 +139,7 @@ class NetworkService:
             if tenant is not None:
                 known_tenant(tx, tenant)
                 _check_number(tx, tenant)
-            existing = _existing(tx, name, tenant, lambda known: replace(known, shared=wanted.shared) == wanted)
+            existing = existing_of(tx, name, tenant, lambda known: replace(known, shared=wanted.shared) == wanted)
             if existing is not None:
                 return existing
             _check_bridge_free(tx, uplink)
@@ -170,7 +173,7 @@ class NetworkService:
         :raises NotFound: ``network.unknown``"""
         with self.store.read() as tx:
             network = _of_site(tx, name, everybody=everybody)
-            if not (network.shared or everybody):
+            if not (is_seen(network) or everybody):
                 raise _unknown(tx, name, None)
             return network
 
@@ -190,7 +193,7 @@ class NetworkService:
         """What these tenants may use (None: all there are), by name: the site's first, then by tenant."""
         with self.store.read() as tx:
             networks = tx.networks.list()
-        seen = (network for network in networks if tenants is None or network.shared or network.tenant in tenants)
+        seen = (network for network in networks if tenants is None or is_seen(network) or network.tenant in tenants)
         return tuple(sorted(seen, key=lambda network: (network.tenant or "", network.short)))
 
     def share(self, name: str, *, shared: bool) -> Network:
@@ -256,6 +259,7 @@ class NetworkService:
             vms = [vm for vm in tx.vms.list(tenant=network.tenant) if network.name in vm.spec.networks]
             if vms:
                 raise _in_use(network, vms)
+            give_back(tx, [check_leads_nowhere(tx, network)])
             tx.networks.remove(network.name)
             self._note(tx, "delete_network", network, network.place)
 
@@ -329,7 +333,7 @@ def _of_site(tx: Transaction, name: str, *, everybody: bool = True) -> Network:
     raise unknown_network(name, dict.fromkeys(candidate.short for candidate in networks))
 
 
-def _existing(tx: Transaction, name: str, tenant: str | None, is_same: Callable[[Network], bool]) -> Network | None:
+def existing_of(tx: Transaction, name: str, tenant: str | None, is_same: Callable[[Network], bool]) -> Network | None:
     """The network that is asked for again. :raises Conflict: ``network.exists``: another one has the name"""
     existing = tx.networks.find(name if tenant is None else own_name(tenant, name))
     if existing is None:

@@ -19,10 +19,12 @@ from orchestrator.core.northbound.groups import (
     rows_of_groups,
 )
 from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
+from orchestrator.core.northbound.outside import address_rows, rows_out
 from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, operations_of
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.overlay import Northbound, NorthboundSession
+from orchestrator.ports.overlay import Northbound, NorthboundSession, Overlay
+from orchestrator.services.provider_networks import read_chassis
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -43,6 +45,8 @@ class NorthboundKeeper:
     northbound: Northbound
     clock: Clock
     leads: Callable[[], bool]
+    overlay: Overlay | None = None
+    """Of the same OVN: which hosts lead outside."""
     _ended: list[float] = field(default_factory=lambda: [0.0])
 
     def round(self) -> None:
@@ -57,6 +61,8 @@ class NorthboundKeeper:
         """What differed and was written; what somebody has changed meanwhile is left for the next time.
 
         :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+        if self.overlay is not None:
+            read_chassis(self.store, self.overlay)
         with self.northbound.open() as session:
             changes = tuple(_written(session, compare(self.store, session)))
         if changes:
@@ -107,17 +113,23 @@ def shown(changes: tuple[RowChange, ...]) -> str:
 
 def _rows(tx: Transaction, site: str) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
     """Of all networks of kind ovn and the VMs there; and of those VMs that an operation is at."""
-    overlays = {known.name: (known, known.overlay) for known in tx.networks.list() if known.overlay is not None}
+    known = sorted(tx.networks.list(), key=lambda network: network.tenant is not None)  # others go through the site's
+    overlays = {network.name: (network, network.overlay) for network in known if network.overlay is not None}
     settled, busy = (defaultdict[str, list[Card]](list) for _ in range(2))
     groups = tx.security_groups.list() if overlays else ()
     of_cards, used = GroupsOfCards(groups), set[tuple[str, str]]()
-    for vm in tx.vms.list() if overlays else ():
+    vms = {vm.id: vm for vm in tx.vms.list() if vm.ports} if overlays else {}
+    for vm in vms.values():
         for name, card in cards_of(vm, (vm.host,)):
             its = of_cards.of(vm.spec.tenant, vm.id, name)
             used.update((vm.spec.tenant, group) for group in its)
             guarded = replace(card, groups=members_of(site, vm.spec.tenant, its))
             (settled if vm.state in _SETTLED else busy)[name].append(guarded)
     first, second = (
-        tuple(rows_of((*known, cards[name]) for name, known in overlays.items())) for cards in (settled, busy)
+        tuple(rows_of((*network, cards[name]) for name, network in overlays.items())) for cards in (settled, busy)
     )
-    return (*rows_of_groups(site, in_use(groups, used)), *first), second
+    networks, chassis = {name: network for name, (network, _) in overlays.items()}, tx.networks.chassis()
+    out = [row for _, overlay in overlays.values() if overlay.out is not None
+           for row in rows_out(overlay, networks.get(overlay.out.network), chassis)]  # fmt: skip
+    floating = address_rows(tx.floating_addresses.list(), vms, networks)
+    return (*rows_of_groups(site, in_use(groups, used)), *first, *out, *floating), second

@@ -14,15 +14,19 @@ from sqlalchemy.exc import IntegrityError
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.overlay import OvnNetwork
+from orchestrator.core.provider_networks import KnownChassis
 from orchestrator.core.vms.network import Network, short_name, tenant_of, unknown_network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.events import Events
+from orchestrator.store.meta import Meta
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import networks, port_addresses
 
 _OVERLAY: Final = TypeAdapter(OvnNetwork)
+_CHASSIS: Final = TypeAdapter(tuple[KnownChassis, ...])
+_CHASSIS_KEY: Final = "ovn_chassis"
 _NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindparam("its_name")))
 
 
@@ -31,6 +35,7 @@ class Networks:
 
     def __init__(self, connection: Statements, events: Events) -> None:
         self._db = connection
+        self._meta = Meta(connection)
         self._events = events
 
     def add(self, network: Network) -> None:
@@ -66,6 +71,25 @@ class Networks:
                 self._db.execute(insert(port_addresses), [{**asdict(port), "vm": vm.id}])
         except IntegrityError as error:
             raise ClaimLost(f"an address of VM {vm.spec.name}: {error.orig}") from error
+
+    def claim(self, name: str, address: str) -> None:
+        """One that is no VM's. :raises ClaimLost: it is taken"""
+        try:
+            self._db.execute(insert(port_addresses), [{"network": name, "address": address, "vm": None}])
+        except IntegrityError as error:
+            raise ClaimLost(f"address {address}: {error.orig}") from error
+
+    def unclaim(self, name: str, address: str) -> None:
+        """Gone already is fine."""
+        at = port_addresses.c
+        self._db.execute(delete(port_addresses).where((at.network == name) & (at.address == address) & at.vm.is_(None)))
+
+    def chassis(self) -> tuple[KnownChassis, ...]:
+        """Hosts of OVN as they were last put here."""
+        return _CHASSIS.validate_json(self._meta.get(_CHASSIS_KEY) or "[]")
+
+    def put_chassis(self, chassis: tuple[KnownChassis, ...]) -> None:
+        self._meta.put(_CHASSIS_KEY, _CHASSIS.dump_json(chassis).decode())
 
     def update(self, network: Network) -> None:
         """By its name."""

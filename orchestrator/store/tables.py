@@ -45,10 +45,9 @@ hosts = Table(
 
 gpus = Table(
     "gpus", metadata,
-    Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
+    Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True), Column("mig_found", Boolean),
     Column("address", String(12), primary_key=True), Column("functions_by_us", Boolean, nullable=False),
     Column("mig_layout", JSON(none_as_null=True)), Column("uuid", Text), Column("serial", Text),
-    Column("mig_found", Boolean),
 )  # fmt: skip
 """``mig_layout``: what the GPU is kept for (``rows.layout_of``); by a row in ``gpu_cuts`` no VM claims a part of it.
 ``uuid``, ``serial``: of the card, once its driver says so. ``mig_found``: its MIG mode before us, where known."""
@@ -92,10 +91,9 @@ images = Table(
 
 networks = Table(
     "networks", metadata,
-    Column("name", String(127), primary_key=True),
-    Column("subnet", String(18), unique=True), Column("shared", Boolean, nullable=False),
-    Column("uplink", JSON(none_as_null=True)), Column("about", JSON(none_as_null=True)),
-    Column("overlay", JSON(none_as_null=True)),
+    Column("name", String(127), primary_key=True), Column("subnet", String(18), unique=True),
+    Column("shared", Boolean, nullable=False), Column("uplink", JSON(none_as_null=True)),
+    Column("about", JSON(none_as_null=True)), Column("overlay", JSON(none_as_null=True)),
 )  # fmt: skip
 """By their names on hosts."""
 
@@ -167,9 +165,16 @@ vms = Table(
 port_addresses = Table(
     "port_addresses", metadata,
     Column("network", String(127), primary_key=True), Column("address", String(15), primary_key=True),
-    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), index=True),
 )  # fmt: skip
-"""On networks of kind ovn; ``vms.ports`` says the same of each VM at once."""
+"""On networks of kind ovn; ``vms.ports`` says the same of each VM. ``vm`` null: of a way out, or a floating one."""
+
+floating_addresses = Table(
+    "floating_addresses", metadata,
+    Column("address", String(15), primary_key=True), Column("network", String(127), nullable=False),
+    Column("tenant", String(63), nullable=False, index=True),
+    Column("vm", ForeignKey("vms.id", ondelete="SET NULL"), index=True), Column("card_network", String(127)),
+)  # fmt: skip
 
 guests = Table(
     "guests", metadata, Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
@@ -199,8 +204,7 @@ disk_copies = Table(
 gpu_cuts = Table(
     "gpu_cuts", metadata,
     Column("host", String(63), primary_key=True), Column("gpu", String(12), primary_key=True),
-    Column("cut", String(80), nullable=False),
-    UniqueConstraint("host", "gpu", "cut"),
+    Column("cut", String(80), nullable=False), UniqueConstraint("host", "gpu", "cut"),
     ForeignKeyConstraint(["host", "gpu"], ["gpus.host", "gpus.address"]),
 )  # fmt: skip
 """How a GPU is cut while anything is claimed on it; claims refer to it, so they cannot differ."""
@@ -211,8 +215,7 @@ slot_claims = Table(
     Column("slot", Integer, primary_key=True), Column("cut", String(80), nullable=False),
     Column("vm", ForeignKey("vms.id"), nullable=False), Column("device", Integer, nullable=False),
     ForeignKeyConstraint(["host", "gpu", "cut"], ["gpu_cuts.host", "gpu_cuts.gpu", "gpu_cuts.cut"]),
-    CheckConstraint("slot >= 0", name="slot"),
-    Index("ix_slot_claims_vm", "vm"),
+    CheckConstraint("slot >= 0", name="slot"), Index("ix_slot_claims_vm", "vm"),
 )  # fmt: skip
 """``device``: which of the VM's devices, from 0, as its ``devices`` has them; the same in ``function_claims``."""
 
@@ -228,8 +231,7 @@ host_claims = Table(
     Column("vm", ForeignKey("vms.id"), primary_key=True),
     Column("host", ForeignKey("hosts.name"), nullable=False, index=True),
     Column("vcpus", Integer, nullable=False), Column("memory_mib", Integer, nullable=False),
-    Column("disk_bytes", BigInteger, nullable=False),
-    Column("cpus", Text), Column("nic", String(12)),
+    Column("disk_bytes", BigInteger, nullable=False), Column("cpus", Text), Column("nic", String(12)),
     Index("ix_host_claims_nic", "host", "nic", unique=True),
 )  # fmt: skip
 """``nic``: the function of a network card that is the VM's alone."""
@@ -264,10 +266,10 @@ end of an operation; an observation that began when the newest was at least this
 steps = Table(
     "steps", metadata,
     Column("operation", ForeignKey("operations.id", ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True),
-    Column("name", String(60), nullable=False), Column("title", Text, nullable=False),
-    Column("state", String(12), nullable=False),
-    Column("started_at", Float), Column("finished_at", Float), Column("message", Text, nullable=False),
+    Column("position", Integer, primary_key=True), Column("name", String(60), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("state", String(12), nullable=False), Column("started_at", Float), Column("finished_at", Float),
+    Column("message", Text, nullable=False),
 )  # fmt: skip
 
 controllers = Table(
@@ -368,8 +370,7 @@ events = Table(
     Column("at", Float, nullable=False, index=True), Column("noun", String(20), nullable=False),
     Column("name", Text, nullable=False), Column("change", String(20), nullable=False),
     Column("tenant", String(63), index=True), Column("host", String(63)), Column("subject", Text),
-    Column("state", String(20)), Column("details", JSON, nullable=False),
-    sqlite_autoincrement=True,
+    Column("state", String(20)), Column("details", JSON, nullable=False), sqlite_autoincrement=True,
 )  # fmt: skip
 """What happened, in the order in which readers are told; a number is never given twice, though all rows may go."""
 
@@ -380,8 +381,7 @@ webhooks = Table(
     Column("nouns", JSON, nullable=False), Column("created_at", Float, nullable=False),
     Column("position", BigInteger, nullable=False), Column("failed", Integer, nullable=False),
     Column("failing_since", Float), Column("next_at", Float, nullable=False), Column("why", Text),
-    Column("dead", Boolean, nullable=False),
-    UniqueConstraint("tenant", "name"),
+    Column("dead", Boolean, nullable=False), UniqueConstraint("tenant", "name"),
 )  # fmt: skip
 """The tenant may be "*": the pool's."""
 

@@ -14,6 +14,7 @@ from orchestrator.store.drivers import DriverBundles, DriverLocks
 from orchestrator.store.events import Events
 from orchestrator.store.findings import Findings
 from orchestrator.store.fleet import Fleet, Observations
+from orchestrator.store.floating_addresses import FloatingAddresses
 from orchestrator.store.guests import GuestRecords
 from orchestrator.store.hosts import Hosts, ParsedSnapshots
 from orchestrator.store.images import Images
@@ -60,6 +61,7 @@ class Transaction:
         self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
         self.networks, self.security_groups = Networks(db, self.events), SecurityGroups(db, self.events)
+        self.floating_addresses = FloatingAddresses(db, self.networks, self.events)
         self.pools, self.volumes = Pools(db), Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db, self.events)
         self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)
@@ -67,8 +69,7 @@ class Transaction:
         self.secrets = Secrets(db, box)
         self.audit = Audit(db, audited)
         self.findings = Findings(db, self.events)
-        self.tenants, self.webhooks = Tenants(db, self.events), Webhooks(db)
+        self.tenants, self.webhooks, self.request_keys = Tenants(db, self.events), Webhooks(db), RequestKeys(db)
         self.tokens, self.quotas = Tokens(db, self.events), Quotas(db, self.tenant_usage, self.events)
         self.policies = Policies(db, self.events)
-        self.request_keys = RequestKeys(db)
         self.time, self.meta = Time(db), Meta(db)

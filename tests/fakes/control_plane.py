@@ -19,7 +19,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.overlay import Northbound
+from orchestrator.ports.overlay import Northbound, Overlay
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
@@ -137,6 +137,7 @@ def plane_with(state: Path, *hosts: str, url: str | None = None) -> Iterator[Con
 def control_plane(
     state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None, url: str | None = None,
     northbound: Northbound | None = None,
+    overlay: Overlay | None = None,
 ) -> ControlPlane:  # fmt: skip
     """Hosts that are not yet added: ``t4`` (mdev), ``l40s`` (vendor VFIO) and ``a100`` (MIG as well); an image, the
     default network.
@@ -182,7 +183,7 @@ def control_plane(
     people = tenancy(store, world.clock, owner_uid=os.geteuid(), key=KEY)
     site = Site(
         key=KEY, tenancy=people, overcommit=Overcommit(), sender=FakeSender(), others=Nobody(),
-        engines=replace(nat_alone(world.clock), northbound=northbound),
+        engines=replace(nat_alone(world.clock), northbound=northbound, overlay=overlay),
     )  # fmt: skip
     services = services_of(world, engine, reconciler, HostInspection(scan, fake), site)
     if not services.images.list():

@@ -11,9 +11,11 @@ from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.changes_in_ovn import ChangesInOvn
+from orchestrator.services.floating_addresses import FloatingAddressService
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.network_paths import NetworkPathService
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.provider_networks import ProviderNetworkService
 from orchestrator.services.security_groups import SecurityGroupService
 from orchestrator.services.vms.network_cards import NetworkCards
 from orchestrator.store.database import Store
@@ -35,3 +37,10 @@ def security(
     groups = SecurityGroupService(store=store, clock=clock, in_ovn=ChangesInOvn(store=store, northbound=None))
     cards = NetworkCards(store=store, engine=engine, networks=cast(NetworkService, networks), clock=clock, ids=ids)
     return groups, NetworkPathService(store=store, tracer=None), cards
+
+
+def leading_outside(store: Store, clock: Clock, ids: Ids) -> tuple[ProviderNetworkService, FloatingAddressService]:
+    """What such a site has of it: nothing."""
+    in_ovn = ChangesInOvn(store=store, northbound=None)
+    provided = ProviderNetworkService(store=store, clock=clock, ids=ids, overlay=None)
+    return provided, FloatingAddressService(store=store, clock=clock, ids=ids, in_ovn=in_ovn)

@@ -57,7 +57,7 @@ from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves, Suspension
-from tests.fakes.network_engines import network_driver, security
+from tests.fakes.network_engines import leading_outside, network_driver, security
 from tests.fakes.readings import Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
@@ -351,29 +351,29 @@ class InMemory:
         self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24", shared=True)
         self.vms = vms = Vms(self.world)
         self.guest_access, self.adoption = GuestAccess(vms), Adoption(self.world)
-        self.hosts, self.host_checks = Hosts(self.world), HostChecks(self.world)
+        self.hosts, self.host_checks, self.readings = Hosts(self.world), HostChecks(self.world), Readings(self.world)
         self.gpus, self.guests = Gpus(self.world), FakeGuestService(self.world)
-        self.profiles, self.images = Profiles(self.world), Images(self.world)
-        self.networks = Networks(self.world)
+        self.profiles, self.images, self.networks = Profiles(self.world), Images(self.world), Networks(self.world)
         self.operations, self.findings = Operations(self.world), Findings(self.world)
         self.capacity, self.moves, self.suspension = Capacity(self.world), Moves(self.world), Suspension(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
         self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants
         files = BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name)))
-        self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
-        self.readings, self.network_driver = Readings(self.world), network_driver(kept.store, kept.clock)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
+        self.driver_locks = DriverLockService(store=store, clock=clock)
+        self.network_driver, outside = network_driver(store, clock), leading_outside(store, clock, ids)
         self.security_groups, self.network_paths, self.network_cards = security(
             store, clock, ids, engine, self.networks
         )
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
         self.volumes, self.pools = of_disks(store, engine, planner)
+        self.provider_networks, self.floating_addresses = outside
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
         self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)
-        self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
+        self.driver_bundles = DriverBundleService(store=store, files=files, clock=clock)
         self.events, self.webhooks, vms.tell = *watched(store, ids), telling(store)
         self.consoles = _consoles(self.guest_access, self.tenancy)
         self.maintenances, self.defragmentation = never_advanced(store, clock, ids)

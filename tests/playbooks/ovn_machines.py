@@ -141,6 +141,15 @@ class Machines:
         made.run("sh", "-c", f"ip address add {made.address}/24 dev eth0 && ip link set eth0 up")
         return made
 
+    def lead_outside(self, machine: Machine) -> None:
+        """A second card, ``eth1``, on the bridge ``out`` of the world."""
+        name = f"{machine.name}o"
+        status = Path(f"/proc/{machine.holder}/status").read_text()
+        inner = status.partition("NSpid:")[2].splitlines()[0].split()[-1]  # its id as the world has it
+        self.run(f"ip link add {name} type veth peer name eth1 netns {inner}")
+        self.run(f"ip link set {name} master out up")
+        machine.run("ip", "link", "set", "eth1", "up")
+
     def run(self, script: str) -> None:
         subprocess.run([*namespaces_of(self.world), "sh", "-c", script], check=True, timeout=60)
 

@@ -47,7 +47,7 @@ while True:
         print("heard")
         break
 """
-_UDP = """
+UDP = """
 import socket, sys
 one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 one.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
@@ -135,7 +135,7 @@ def eventually(holds: Callable[[], bool], limit_s: float = 30.0) -> bool:
     return True
 
 
-def _begin(machine: Machine, name: str, southbound: str) -> None:
+def begin(machine: Machine, name: str, southbound: str) -> None:
     """A host of OVN: its address is on a bridge in user space, where the tunnels of that datapath begin."""
     machine.run("sh", str(machine.root / "unpacks/openvswitch-switch"))
     machine.run("ovs-vsctl", "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev",
@@ -156,7 +156,7 @@ def site() -> Iterator[Site]:
         with real_ovn(Path(directory) / "central") as ovn:
             hosts = {f"gpu-{number}": made.add(number + 10) for number in (1, 2)}
             for name, machine in hosts.items():
-                _begin(machine, name, ovn.socket("southbound"))
+                begin(machine, name, ovn.socket("southbound"))
             begun = Site(ovn, hosts, {})
             begun.write(BLUE, WEB, DB, FAR)
             begun.write(RED, OTHER, LONELY)
@@ -201,7 +201,7 @@ def test_dhcp_gives_a_card_its_own_address_and_names_are_known(site: Site) -> No
     )
     question = "000101000001000000000000" + "02646200" + "00010001"  # db, A
     asked = (
-        f"{_UDP}one.sendto(bytes.fromhex('{question}'), ('10.0.0.1', 53)); print(socket.inet_ntoa(one.recv(512)[-4:]))"
+        f"{UDP}one.sendto(bytes.fromhex('{question}'), ('10.0.0.1', 53)); print(socket.inet_ntoa(one.recv(512)[-4:]))"
     )
     assert eventually(lambda: web.python(asked).stdout.strip() == DB.address, 10)
 
@@ -210,12 +210,12 @@ def test_a_guest_answers_nobody_as_a_dhcp_server(site: Site) -> None:
     for port, passes in ((66, True), (67, False)):
         words = [*namespaces_of(site.guests["db"].holder), sys.executable, "-c"]
         listening = subprocess.Popen(
-            [*words, f"{_UDP}one.bind(('', 6800)); print(one.recv(9).decode())"], stdout=subprocess.PIPE,
+            [*words, f"{UDP}one.bind(('', 6800)); print(one.recv(9).decode())"], stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         for _ in range(3):
             time.sleep(0.5)
-            site.guests["web"].python(f"{_UDP}one.bind(('', {port})); one.sendto(b'heard', ('{DB.address}', 6800))")
+            site.guests["web"].python(f"{UDP}one.bind(('', {port})); one.sendto(b'heard', ('{DB.address}', 6800))")
         assert (listening.communicate(timeout=30)[0].strip() == "heard") is passes, port
 
 

@@ -25,7 +25,7 @@ _TABLES: Final[Mapping[OvnDatabase, Sequence[tuple[str, Sequence[str]]]]] = {
     ),
     "southbound": (
         ("SB_Global", ("nb_cfg", "options")),
-        ("Chassis", ("name", "hostname", "encaps")),
+        ("Chassis", ("name", "hostname", "encaps", "other_config")),
         ("Chassis_Private", ("name", "nb_cfg")),
         ("Encap", ("_uuid", "type", "ip")),
     ),
@@ -105,10 +105,21 @@ def _of_southbound(overall: Rows, chassis: Rows, private: Rows, encapsulations: 
                 name=str(row["name"]), hostname=str(row["hostname"]),
                 encapsulations=tuple(sorted(ways[each] for each in _several(row["encaps"]))),
                 behind=max(wanted - done.get(row["name"], 0), 0),
+                mappings=_mappings(row["other_config"]), gateway=_is_gateway(row["other_config"]),
             )
             for row in sorted(chassis, key=lambda row: str(row["name"]))
         ),
     }  # fmt: skip
+
+
+def _mappings(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Of ``physnet1:br-ex,physnet2:br-b`` (ovn-controller(8))."""
+    pairs = [pair.partition(":") for pair in settings.get("ovn-bridge-mappings", "").split(",")]
+    return tuple(sorted(name.strip() for name, colon, _ in pairs if colon))
+
+
+def _is_gateway(settings: Mapping[str, str]) -> bool:
+    return "enable-chassis-as-gw" in settings.get("ovn-cms-options", "").split(",")
 
 
 def _number(value: Any) -> int:

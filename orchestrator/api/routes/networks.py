@@ -26,6 +26,7 @@ from orchestrator.core.overlay import (
     NewOvnNetwork,
     OvnNetworkChange,
 )
+from orchestrator.core.provider_networks import NewProviderNetwork
 from orchestrator.core.vms.network import Network
 
 
@@ -44,6 +45,8 @@ class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/2
     """Of kind ovn, in bytes; null: what 1500 bytes between hosts leave."""
     dns_servers: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=MAX_DNS_SERVERS)
     """Of kind ovn: IPv4 addresses of servers that guests ask for names outside; none: names of the network alone."""
+    out: Name | None = None
+    """Of kind ovn: provider network that what its VMs send outside goes through, by NAT; null: nothing leads out."""
 
     search_domains: list[Annotated[str, Field(max_length=253)]] = Field(default=[], max_length=MAX_DOMAINS)
     """Of kind ovn: domains in which guests look names up, beside the network's own."""
@@ -53,9 +56,9 @@ class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/2
     def overlay(self) -> NewOvnNetwork | None:
         """None: no network of kind ovn. :raises InvalidInput: ``network.of_ovn``"""
         lists = (self.more_subnets, self.dns_servers, self.search_domains, self.dhcp_options)
-        if self.kind == "nat" and (self.mtu is not None or any(lists)):
+        if self.kind == "nat" and (self.mtu is not None or any(lists) or self.out is not None):
             raise InvalidInput(
-                "network.of_ovn", "several subnets, an MTU, DNS and DHCP options are said of networks of kind ovn",
+                "network.of_ovn", "more subnets, MTU, DNS, DHCP options and a way out are said of networks of kind ovn",
                 hint="say --kind ovn, or leave them out",
             )  # fmt: skip
         subnets = tuple(self.more_subnets) if self.subnet is None else (self.subnet, *self.more_subnets)
@@ -67,16 +70,37 @@ class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/2
 
 
 class AddSiteNetworkBody(AddNetworkBody, example={"name": "office", "bridge": "br0", "vlan": 120}):
-    """The same, or a network on a bridge that hosts have: of the site or of one tenant."""
+    """The same; a network on a bridge that hosts have, of the site or of one tenant; or a provider network of OVN's."""
 
     bridge: str | None = Field(default=None, max_length=64)
     """Linux bridge of hosts; null: a NAT network."""
     vlan: int | None = None
-    """The bridge that hosts have for this VLAN of it."""
+    """The bridge that hosts have for this VLAN of it; of a provider network its tag."""
     dhcp_servers: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=16)
     """IPv4 addresses whose answers give VMs theirs; none: any that is no VM."""
     tenant: Name | None = None
     """Of one with a bridge: whose alone it is; null: the site's."""
+    provider: str | None = Field(default=None, max_length=64)
+    """Physical network that ``ovn-bridge-mappings`` of hosts name; with it subnet, gateway and addresses are said."""
+    gateway: str | None = Field(default=None, max_length=64)
+    """Of a provider network: IPv4 address of the site's router there."""
+    addresses: str | None = Field(default=None, max_length=64)
+    """Of a provider network: the IPv4 addresses that OVN may give away, ``FIRST-LAST``."""
+
+    def provider_network(self) -> NewProviderNetwork | None:
+        """None: it is none. :raises InvalidInput: ``network.provider_incomplete``"""
+        if self.provider is None and self.gateway is None and self.addresses is None:
+            return None
+        if None in {self.provider, self.subnet, self.gateway, self.addresses} or self.bridge or self.tenant or self.out:
+            raise InvalidInput(
+                "network.provider_incomplete", "a provider network is said by a mapping and what of it is OVN's",
+                hint="--provider physnet1 --subnet 192.0.2.0/24 --gateway 192.0.2.1 --range 192.0.2.100-192.0.2.199",
+            )  # fmt: skip
+        return NewProviderNetwork(
+            physical=self.provider or "", vlan=self.vlan, subnet=self.subnet or "", gateway=self.gateway or "",
+            addresses=self.addresses or "", mtu=self.mtu,
+            dns=tuple(self.dns_servers),
+        )  # fmt: skip
 
     def uplink(self) -> Uplink | None:
         """None: a NAT network.
@@ -129,8 +153,8 @@ class NetworkAnswer(AboutAnswer):
 
     name: str
     """What it is called."""
-    kind: Literal["nat", "bridge", "ovn"]
-    """``ovn``: over all hosts."""
+    kind: Literal["nat", "bridge", "ovn", "provider"]
+    """``ovn``: over all hosts. ``provider``: of the site, which leads out of those."""
     subnet: str | None
     """null: it is on a bridge of hosts."""
     more_subnets: tuple[str, ...]
@@ -148,6 +172,16 @@ class NetworkAnswer(AboutAnswer):
     """Of kind ovn: in which guests look names up beside ``dns_domain``."""
     dhcp_options: LabelsByKey
     """Of kind ovn: what else guests are told, by name."""
+    out: str | None
+    """Provider network that leads out of it; null: none does."""
+    out_address: str | None
+    """As which its VMs are seen there."""
+    provider: str | None
+    """Physical network that a provider network is on."""
+    gateway: str | None
+    """Of a provider network: the site's router there."""
+    addresses: str | None
+    """Of a provider network: what OVN may give away of it."""
     dns_domain: str | None
     """In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts."""
     tenant: str | None
@@ -159,12 +193,16 @@ class NetworkAnswer(AboutAnswer):
         uplink = network.uplink
         bridge, vlan = (None, None) if uplink is None else (uplink.bridge, uplink.vlan)
         overlay = network.overlay
+        out, provider = (None, None) if overlay is None else (overlay.out, overlay.provider)
         subnets = (network.subnet,) if overlay is None else overlay.subnets
         return cls.copied_about(
             network, network.about, name=network.short, kind=network.kind, subnet=subnets[0], more_subnets=subnets[1:],
-            mtu=None if overlay is None else overlay.mtu, bridge=bridge, vlan=vlan,
+            mtu=None if overlay is None else overlay.mtu, bridge=bridge,
+            vlan=vlan if provider is None else provider.vlan,
             search_domains=() if overlay is None else overlay.search,
             dhcp_options=() if overlay is None else overlay.dhcp,
+            out=out and out.network, out_address=out and out.address, provider=provider and provider.physical,
+            gateway=provider and provider.gateway, addresses=provider and f"{provider.first}-{provider.last}",
         )  # fmt: skip
 
 
@@ -175,11 +213,14 @@ of_tenant = APIRouter(prefix="/tenants/{tenant}/networks", tags=["networks"])
 @router.post("", status_code=201)
 def add(response: Response, body: AddSiteNetworkBody, services: ServicesOf) -> NetworkAnswer:
     """Add a network. Create a NAT network of the site, shared with every tenant; or take a bridge of hosts, shared
-    or for one tenant.
+    or for one tenant; or let OVN have addresses of a network of the site.
 
     Hosts get a NAT network when a VM needs it. A bridge is theirs: a host without it takes no VM of that network.
     """
     located(response, "networks", body.name)
+    provided = body.provider_network()
+    if provided is not None:
+        return NetworkAnswer.of(services.provider_networks.add(body.name, provided))
     uplink = body.uplink()
     if body.overlay() is not None:
         raise InvalidInput(
@@ -242,7 +283,7 @@ def create(
     located(response, "tenants", tenant, "networks", body.name)
     overlay = body.overlay()
     if overlay is not None:
-        return NetworkAnswer.of(services.networks.add_overlay(body.name, overlay, tenant))
+        return NetworkAnswer.of(services.networks.add_overlay(body.name, overlay, tenant, body.out))
     return NetworkAnswer.of(services.networks.add(body.name, body.subnet, tenant, operator=may_operate(caller)))
 
 

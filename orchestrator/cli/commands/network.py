@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from orchestrator.cli.commands import network_cards
+from orchestrator.cli.commands.floating_address import app as address_app
 from orchestrator.cli.commands.network_driver import app as driver_app
 from orchestrator.cli.complete import networks, vms
 from orchestrator.cli.confirm import Yes, confirm
@@ -38,6 +39,7 @@ from orchestrator.core.security_groups import MAX_PORT, SecurityRule
 
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 app.add_typer(driver_app, name="driver")
+app.add_typer(address_app, name="address")
 app.command("attach")(network_cards.attach)
 app.command("detach")(network_cards.detach)
 
@@ -127,6 +129,14 @@ def create(
         typer.Option("--search-domain", help="Of kind ovn: where guests look names up too; may be repeated."),
     ] = None,
     dhcp_option: DhcpOptions = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            help="Of kind ovn: provider network that leads outside, by NAT; none otherwise.",
+            autocompletion=networks,
+        ),
+    ] = None,
     tenant: Tenant = "default",
     of_site: OfSite = False,
 ) -> None:
@@ -135,6 +145,7 @@ def create(
     wanted = {
         "name": name, "subnet": next(iter(given), None), "kind": kind, "more_subnets": given[1:], "mtu": mtu,
         "dns_servers": dns_server or [], "search_domains": search_domain or [], "dhcp_options": _options(dhcp_option),
+        "out": out,
     }  # fmt: skip
     _show(session_of(ctx).client.add_network(wanted, _tenant_of(ctx, tenant, of_site=of_site)), format_of(ctx))
 
@@ -146,7 +157,10 @@ def add(
     subnet: Subnet = None,
     bridge: Annotated[str | None, typer.Option("--bridge", help="Linux bridge that hosts have by themselves.")] = None,
     vlan: Annotated[
-        int | None, typer.Option("--vlan", min=1, max=4094, help="The bridge that hosts have for this VLAN of it.")
+        int | None,
+        typer.Option(
+            "--vlan", min=1, max=4094, help="The bridge that hosts have for this VLAN of it; the tag of --provider."
+        ),
     ] = None,
     dhcp_server: Annotated[
         list[str] | None,
@@ -156,8 +170,17 @@ def add(
         str | None,
         typer.Option("--tenant", help="Whose alone the bridge is; shared otherwise.", callback=tenant_if_named),
     ] = None,
+    provider: Annotated[
+        str | None, typer.Option("--provider", help="Provider network: the mapping of hosts that it is on (OVN).")
+    ] = None,
+    gateway: Annotated[str | None, typer.Option("--gateway", help="Of --provider: the site's router there.")] = None,
+    addresses: Annotated[
+        str | None, typer.Option("--range", help="Of --provider: what OVN may give away, like 192.0.2.100-192.0.2.199.")
+    ] = None,
 ) -> None:
-    """Add a bridge that hosts have as a network (operators). Without one: the same as create --shared."""
+    """Add a bridge of hosts or a provider network as a network (operators).
+
+    With neither --bridge nor --provider it is the same as create --shared."""
     wanted = {
         "name": name,
         "subnet": subnet,
@@ -165,6 +188,9 @@ def add(
         "vlan": vlan,
         "dhcp_servers": dhcp_server or [],
         "tenant": tenant,
+        "provider": provider,
+        "gateway": gateway,
+        "addresses": addresses,
     }
     _show(session_of(ctx).client.add_network(wanted), format_of(ctx))
 
@@ -201,6 +227,7 @@ def _details(network: Json, *more: tuple[str, str]) -> list[str]:
             ("kind", shown(network["kind"])),
             ("subnet" if network["bridge"] is None else "bridge", _place(network)),
             *([] if network["mtu"] is None else [("MTU", shown(network["mtu"]))]),
+            *_outside(network),
             ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
             ("DNS servers", shown(network["dns_servers"] or "as its DHCP server says")),
             ("DNS domain", shown(network["dns_domain"])),
@@ -210,6 +237,18 @@ def _details(network: Json, *more: tuple[str, str]) -> list[str]:
             *said_of(network),
         ]
     )
+
+
+def _outside(network: Json) -> list[tuple[str, str]]:
+    """What a provider network is of, and the way out of others."""
+    if network["kind"] == "provider":
+        vlan = "" if network["vlan"] is None else f"VLAN {shown(network['vlan'])} of "
+        own = [("provider", f"{vlan}{shown(network['provider'])}"), ("gateway", shown(network["gateway"]))]
+        return [*own, ("addresses", shown(network["addresses"]))]
+    if network["kind"] != "ovn":
+        return []
+    through = f"NAT through {shown(network['out'])}, as {shown(network['out_address'])}"
+    return [("way out", "none" if network["out"] is None else through)]
 
 
 def _network_of(card: Json) -> tuple[str, str | None]:

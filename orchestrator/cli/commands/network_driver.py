@@ -65,7 +65,9 @@ def _member(member: Json) -> str:
 
 def _chassis(chassis: Json) -> str:
     behind = f", {chassis['behind']} changes behind" if chassis["behind"] else ""
-    return f"{shown(', '.join(chassis['encapsulations']))}{behind}"
+    leads = f", leads to {', '.join(map(shown, chassis['mappings']))}" if chassis["mappings"] else ""
+    gateway = ", a gateway" if chassis["gateway"] else ""
+    return f"{shown(', '.join(chassis['encapsulations']))}{leads}{gateway}{behind}"
 
 
 @app.command("check")

@@ -10,17 +10,22 @@ from ipaddress import IPv4Address, IPv4Network
 
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.northbound.rows import MemberOf, OvnRow, Value, row_uuid
-from orchestrator.core.overlay import OvnNetwork, port_id, router_of
+from orchestrator.core.overlay import OvnNetwork, ProviderPlace, port_id, router_of
 from orchestrator.core.vms.network import Network, dns_domain
 from orchestrator.core.vms.vm import Vm
 
 SWITCH, PORT = "Logical_Switch", "Logical_Switch_Port"
-_ROUTER, _ROUTER_PORT, _DHCP, _DNS, _RULE = "Logical_Router", "Logical_Router_Port", "DHCP_Options", "DNS", "ACL"
+ROUTER, ROUTER_PORT, ROUTE = "Logical_Router", "Logical_Router_Port", "Logical_Router_Static_Route"
+NAT, GATEWAY = "NAT", "Gateway_Chassis"
+_DHCP, _DNS, _RULE = "DHCP_Options", "DNS", "ACL"
 TABLES: Mapping[str, tuple[str, ...]] = {
     SWITCH: ("name", "ports", "acls", "dns_records"),
-    PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options"),
-    _ROUTER: ("name", "ports"),
-    _ROUTER_PORT: ("name", "mac", "networks"),
+    PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options", "tag"),
+    ROUTER: ("name", "ports", "static_routes", "nat"),
+    ROUTER_PORT: ("name", "mac", "networks", "gateway_chassis"),
+    ROUTE: ("ip_prefix", "nexthop", "output_port"),
+    NAT: ("type", "external_ip", "logical_ip"),
+    GATEWAY: ("name", "chassis_name", "priority"),
     _DHCP: ("cidr", "options"),
     _DNS: ("records",),
     _RULE: ("priority", "direction", "match", "action"),
@@ -63,35 +68,45 @@ def cards_of(vm: Vm, hosts: tuple[str, ...]) -> tuple[tuple[str, Card], ...]:
 
 
 def network_rows(network: Network, overlay: OvnNetwork) -> tuple[OvnRow, ...]:
-    """A switch, whose router leads from one subnet to the next; what DHCP answers, for each subnet; and that no guest
-    answers as a DHCP server."""
-    key, name = overlay.id, network.name
-    mac = router_mac(key)
-    addresses = tuple(f"{router_of(subnet)}/{IPv4Network(subnet).prefixlen}" for subnet in overlay.subnets)
-    router_port = str(row_uuid(_ROUTER_PORT, key))
-    to_router: Mapping[str, Value] = {
-        "name": str(row_uuid(PORT, key)), "type": "router", "addresses": ("router",),
-        "options": {"router-port": router_port},
-    }  # fmt: skip
+    """A switch; what DHCP answers, for each subnet; that no guest answers as a DHCP server; and its router, which leads
+    from one subnet to the next, or of a provider network where it leaves hosts."""
+    key, mac = overlay.id, router_mac(overlay.id)
     rule: Mapping[str, Value] = {
         "priority": MAX_PRIORITY, "direction": "from-lport", "match": "udp.src == 67", "action": "drop"
     }  # fmt: skip
     return (
-        OvnRow(table=SWITCH, key=key, columns={"name": name}),
-        OvnRow(table=_ROUTER, key=key, columns={"name": name}),
-        OvnRow(
-            table=_ROUTER_PORT, key=key, columns={"name": router_port, "mac": mac, "networks": addresses},
-            of=(MemberOf(table=_ROUTER, key=key, column="ports"),),
-        ),
-        OvnRow(table=PORT, key=key, columns=to_router, of=(MemberOf(table=SWITCH, key=key, column="ports"),)),
+        OvnRow(table=SWITCH, key=key, columns={"name": network.name}),
+        *(_router(network, overlay, mac) if overlay.provider is None else (_uplink(key, overlay.provider),)),
         OvnRow(table=_RULE, key=key, columns=rule, of=(MemberOf(table=SWITCH, key=key, column="acls"),)),
         *(_dhcp(network, overlay, subnet, mac) for subnet in overlay.subnets),
     )  # fmt: skip
 
 
-def rows_of_network(network: Network) -> tuple[OvnRow, ...]:
-    """None of one of another kind."""
-    return () if network.overlay is None else network_rows(network, network.overlay)
+def _uplink(key: str, provider: ProviderPlace) -> OvnRow:
+    """The port of the switch that is the site's network, on each host that has it (ovn-nb(5), localnet)."""
+    columns: Mapping[str, Value] = {
+        "name": str(row_uuid(PORT, key)), "type": "localnet", "addresses": ("unknown",),
+        "options": {"network_name": provider.physical}, "tag": () if provider.vlan is None else provider.vlan,
+    }  # fmt: skip
+    return OvnRow(table=PORT, key=key, columns=columns, of=(MemberOf(table=SWITCH, key=key, column="ports"),))
+
+
+def _router(network: Network, overlay: OvnNetwork, mac: str) -> tuple[OvnRow, ...]:
+    key = overlay.id
+    addresses = tuple(f"{router_of(subnet)}/{IPv4Network(subnet).prefixlen}" for subnet in overlay.subnets)
+    router_port = str(row_uuid(ROUTER_PORT, key))
+    to_router: Mapping[str, Value] = {
+        "name": str(row_uuid(PORT, key)), "type": "router", "addresses": ("router",),
+        "options": {"router-port": router_port},
+    }  # fmt: skip
+    return (
+        OvnRow(table=ROUTER, key=key, columns={"name": network.name}),
+        OvnRow(
+            table=ROUTER_PORT, key=key, columns={"name": router_port, "mac": mac, "networks": addresses},
+            of=(MemberOf(table=ROUTER, key=key, column="ports"),),
+        ),
+        OvnRow(table=PORT, key=key, columns=to_router, of=(MemberOf(table=SWITCH, key=key, column="ports"),)),
+    )  # fmt: skip
 
 
 def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow, ...]:
@@ -122,7 +137,7 @@ def rows_of(networks: Iterable[tuple[Network, OvnNetwork, Iterable[Card]]]) -> I
 
 
 def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRow:
-    router = router_of(subnet)
+    router = overlay.gateway_of(subnet)
     options = {
         "server_id": router, "server_mac": mac, "lease_time": str(_LEASE_S), "mtu": str(overlay.mtu),
         "dns_server": f"{{{', '.join(overlay.dns or (router,))}}}",
@@ -131,7 +146,9 @@ def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRo
     if overlay.search:
         options["domain_search_list"] = f'"{",".join(overlay.search)}"'
     others = [f"{other},{router}" for other in overlay.subnets if other != subnet]
-    if others:
+    if overlay.out is not None or overlay.provider is not None:
+        options["router"] = router
+    elif others:
         options["classless_static_route"] = f"{{{', '.join(others)}}}"
     domain = dns_domain(network.name)
     if domain is not None:

@@ -154,7 +154,7 @@ def _sets_with(columns: Mapping[str, Any], uuid: str) -> list[str]:
     return [name for name, value in columns.items() if name in _SETS and uuid in _plain(value)]
 
 
-_SETS: Final = frozenset({"ports", "acls", "dns_records"})
+_SETS: Final = frozenset({"ports", "acls", "dns_records", "static_routes", "nat", "gateway_chassis"})
 """Columns that rows are kept in by other rows."""
 
 

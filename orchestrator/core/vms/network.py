@@ -19,7 +19,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, is_ipv4
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import is_name, near
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, router_of
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork
 
 DEFAULT_NAME = "default"
 """What a VM gets when no network is named: its tenant's own, made when first needed. Of hosts it is libvirt's own."""
@@ -68,14 +68,16 @@ class Network:
         return short_name(self.name)
 
     @property
-    def kind(self) -> Literal["nat", "bridge", "ovn"]:
+    def kind(self) -> Literal["nat", "bridge", "ovn", "provider"]:
+        if self.overlay is not None and self.overlay.provider is not None:
+            return "provider"
         return "ovn" if self.overlay is not None else "nat" if self.uplink is None else "bridge"
 
     @property
     def dns_servers(self) -> tuple[str, ...]:
         """Which its VMs are told; none: those that the bridge's own DHCP server tells."""
         if self.overlay is not None:
-            return self.overlay.dns or (router_of(self.overlay.subnets[0]),)
+            return self.overlay.dns or (self.overlay.gateway_of(self.overlay.subnets[0]),)
         return () if self.subnet is None else (_first_address(self.subnet),)
 
     @property

@@ -4,18 +4,21 @@ answer, nobody gets a port; what is to be taken away then stays until the next c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.northbound.groups import in_use, members_of, rows_of_groups
-from orchestrator.core.northbound.networks import card_rows, cards_of, rows_of_network
+from orchestrator.core.northbound.networks import card_rows, cards_of, network_rows
+from orchestrator.core.northbound.outside import address_rows, rows_out
 from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal
 from orchestrator.core.security_groups import GroupsOfCards
+from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.ports.overlay import Northbound
+from orchestrator.store.transaction import Transaction
 
 
 def write_ports(context: Context, vm: Vm, hosts: tuple[str, ...]) -> None:
@@ -62,19 +65,36 @@ def no_ovn() -> Conflict:
     )  # fmt: skip
 
 
+def networks_in_ovn(tx: Transaction, networks: Iterable[Network]) -> tuple[OvnRow, ...]:
+    """Rows of these, of what leads out of them, and of the provider networks that this goes through; each comes after
+    those that it is in."""
+    known = {network.name: (network, network.overlay) for network in networks if network.overlay is not None}
+    ways = {overlay.out.network for _, overlay in known.values() if overlay.out is not None}
+    provided = {name: tx.networks.find(name) for name in sorted(ways)}
+    first = {name: (outer, outer.overlay) for name, outer in provided.items() if outer and outer.overlay}
+    rows = [row for each in {**first, **known}.values() for row in network_rows(*each)]
+    chassis = tx.networks.chassis() if ways else ()
+    for _, overlay in known.values():
+        if overlay.out is not None:
+            rows += rows_out(overlay, provided[overlay.out.network], chassis)
+    return tuple(rows)
+
+
 def _rows(context: Context, vm: Vm, hosts: tuple[str, ...], *, with_networks: bool) -> tuple[OvnRow, ...]:
     cards = cards_of(vm, hosts)
     tenant, site = vm.spec.tenant, context.world.store.site
     with context.world.store.read() as tx:
         networks = [(tx.networks.find(name), card) for name, card in cards]
         groups = tx.security_groups.list(tenant)
+        floating = tx.floating_addresses.list(tenant, vm=vm.id)
+        beneath = networks_in_ovn(tx, [network for network, _ in networks if network]) if with_networks else ()
     of_cards = GroupsOfCards(groups)
     names = {network: of_cards.of(tenant, vm.id, network) for network, _ in cards}
     used = {(tenant, name) for several in names.values() for name in several}
     rows = [*rows_of_groups(site, in_use(groups, used))] if with_networks else []
+    rows += [*beneath, *address_rows(floating, {vm.id: vm}, {each.name: each for each, _ in networks if each})]
     for network, card in networks:
         if network is not None and network.overlay is not None:
-            rows += rows_of_network(network) if with_networks else ()
             guarded = replace(card, groups=members_of(site, tenant, names[network.name]))
             rows += card_rows(network, network.overlay, guarded)
     return tuple(rows)

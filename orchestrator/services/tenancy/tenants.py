@@ -21,6 +21,7 @@ from orchestrator.core.tenancy.tenant import (
 )
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
+from orchestrator.services.ways_out import give_back
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -74,8 +75,8 @@ class TenantService:
         return tenant
 
     def delete(self, name: str) -> None:
-        """With its networks, security groups, members, tokens, quota and policy. What was done for it stays on record,
-        and is nobody's but the operator's: a tenant that is called so later does not see it.
+        """With its networks, floating addresses, security groups, members, tokens, quota and policy. What was done for
+        it stays on record, and is nobody's but the operator's: a tenant that is called so later does not see it.
 
         :raises NotFound: ``tenant.unknown``
         :raises Conflict: ``tenant.in_use``, ``tenant.default``
@@ -186,9 +187,12 @@ def _check_keeps_nothing(tx: Transaction, tenant: str) -> None:
 def _remove_networks_and_groups(tx: Transaction, tenant: str) -> None:
     for group in tx.security_groups.list(tenant):
         tx.security_groups.remove(tenant, group.name)
-    for network in tx.networks.list():
-        if network.tenant == tenant:
-            tx.networks.remove(network.name)
+    for floating in tx.floating_addresses.list(tenant):
+        tx.floating_addresses.remove(floating)
+    own = [network for network in tx.networks.list() if network.tenant == tenant]
+    give_back(tx, own)
+    for network in own:
+        tx.networks.remove(network.name)
 
 
 def _there(tx: Transaction, tenant: str, subject: str) -> tuple[Member, ...]:

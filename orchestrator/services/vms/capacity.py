@@ -310,7 +310,7 @@ class CapacityService:
         disk_bytes = question.host_disk_bytes + ties.disk_bytes
         tied = replace(question, host=ties.host, disk_bytes=disk_bytes, pool=ties.pool, volumes=ties.volumes)
         bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count)
-        return with_site_rules(tx, self.index, with_networks(bare, ties.networks))
+        return with_site_rules(tx, self.index, with_networks(tx, bare, ties.networks))
 
 
 def _amounts(vm: Question, offering: Offering) -> Amounts:

@@ -10,9 +10,11 @@ from dataclasses import replace
 from orchestrator.core.advice.outlook import own_reason
 from orchestrator.core.errors import Reason
 from orchestrator.core.offerings.offering import Offering, check_whole_pages
+from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.placement.rules.disk import gib_of
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Request
+from orchestrator.core.provider_networks import with_mapping
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import VmShape
@@ -39,14 +41,23 @@ def _kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) ->
 
 def on_networks(tx: Transaction, wanted: Wanted, names: tuple[str, ...]) -> Wanted:
     """With what the networks that are called so on hosts need there; those that are not there yet are made on any."""
-    return with_networks(wanted, filter(None, map(tx.networks.find, names)))
+    return with_networks(tx, wanted, filter(None, map(tx.networks.find, names)))
 
 
-def with_networks(wanted: Wanted, networks: Iterable[Network]) -> Wanted:
+def with_networks(tx: Transaction, wanted: Wanted, networks: Iterable[Network]) -> Wanted:
     """The same of these."""
     known = tuple(networks)
     uplinks = tuple(network.uplink for network in known if network.uplink is not None)
-    return replace(wanted, uplinks=uplinks, overlay=any(network.overlay is not None for network in known))
+    overlays = [network.overlay for network in known if network.overlay is not None]
+    return replace(wanted, uplinks=uplinks, overlay=bool(overlays), leading_out=_leading_out(tx, overlays))
+
+
+def _leading_out(tx: Transaction, overlays: Iterable[OvnNetwork]) -> frozenset[str] | None:
+    """Names of hosts that have all provider networks among these; None: none is one."""
+    physical = [overlay.provider.physical for overlay in overlays if overlay.provider is not None]
+    chassis = tx.networks.chassis() if physical else ()
+    hosts = [with_mapping(chassis, name) for name in physical]
+    return frozenset.intersection(*hosts) if hosts else None
 
 
 def in_coarse_steps(wanted: Wanted) -> Wanted:

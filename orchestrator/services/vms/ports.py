@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.overlay import OvnNetwork, Port, candidates, check_address
+from orchestrator.core.provider_networks import addresses_of
 from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.transaction import Transaction
@@ -44,19 +45,31 @@ def check_addresses(vm: Vm, wanted: Mapping[str, str]) -> bool:
 def _port(tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetwork, wanted: str | None) -> Port:
     if wanted is not None:
         address = check_address(wanted, overlay.subnets)
+        if overlay.provider is not None and address not in overlay.provider:
+            hint = f"one of {overlay.provider.first} to {overlay.provider.last}"
+            raise InvalidInput("network.address_invalid", f"{address} can be no VM's there", hint=hint)
         if tx.networks.taken(network.name, (address,)):
             raise Conflict(
                 "network.address_taken", f"{address} is another VM's on {network.short}",
                 hint="choose another, or leave ip= out and get a free one",
             )  # fmt: skip
         return Port(network=network.name, address=address)
-    left = candidates(overlay.subnets, vm.id, card)
-    while some := tuple(islice(left, _TRIED)):
-        taken = tx.networks.taken(network.name, some)
-        free = next((address for address in some if address not in taken), None)
-        if free is not None:
-            return Port(network=network.name, address=free)
+    provider = overlay.provider
+    own = candidates(overlay.subnets, vm.id, card) if provider is None else addresses_of(provider, f"{vm.id} {card}")
+    free = free_address(tx, network.name, own)
+    if free is not None:
+        return Port(network=network.name, address=free)
     raise NoCapacity(
         "network.full", f"every address of network {network.short} is a VM's",
         hint="delete a VM there, or take another network",
     )  # fmt: skip
+
+
+def free_address(tx: Transaction, network: str, wanted: Iterator[str]) -> str | None:
+    """The first of these that nobody has on that network; None: somebody has each."""
+    while some := tuple(islice(wanted, _TRIED)):
+        taken = tx.networks.taken(network, some)
+        free = next((address for address in some if address not in taken), None)
+        if free is not None:
+            return free
+    return None

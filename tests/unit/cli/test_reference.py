@@ -21,7 +21,7 @@ from tools.cli_reference import render
 ROOT = Path(__file__).parents[3]
 BROUGHT_BACK_BY_ANOTHER_COMMAND = {
     "volume detach", "network detach", "network unshare", "tenant remove-member", "profile remove", "context remove",
-    "driver bundle remove", "security-group rule remove",
+    "driver bundle remove", "security-group rule remove", "network address detach",
 }  # fmt: skip
 """As docs/decisions/command-line.md has it."""
 

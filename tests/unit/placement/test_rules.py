@@ -26,6 +26,7 @@ EVERYTHING = Wanted(
     ),
     uplinks=(Uplink(bridge="br0"),),
     overlay=True,
+    leading_out=frozenset({"h"}),
     isolation="host",
     apart_from_vms=("other",),
     off_hosts=frozenset({"left"}),

@@ -21,13 +21,28 @@ from orchestrator.core.placement.rules import (
     nodes,
     overlay,
     pools,
+    providers,
     scheduler,
     tenants,
 )
 from orchestrator.core.placement.rules.rule import Fact, Need
 from orchestrator.core.placement.rules.wanted import Wanted
 
-_RULES: Final = (named, bridges, overlay, pools, labels, features, affinity, disk, tenants, scheduler, nodes, nics)
+_RULES: Final = (
+    named,
+    bridges,
+    overlay,
+    providers,
+    pools,
+    labels,
+    features,
+    affinity,
+    disk,
+    tenants,
+    scheduler,
+    nodes,
+    nics,
+)
 """The most telling first."""
 _KINDS: Final = tuple(
     kind for rule in _RULES for kind in vars(rule).values()

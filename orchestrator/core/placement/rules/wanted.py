@@ -33,6 +33,8 @@ class Wanted:
     """By which its networks leave its host."""
     overlay: bool = False
     """Whether one of its networks is of kind ovn."""
+    leading_out: frozenset[str] | None = None
+    """Names of hosts that have the provider networks which it is on; None: it is on none."""
     isolation: Isolation | None = None
     """From other tenants; None: nobody is kept apart."""
     apart_from_vms: tuple[str, ...] = ()

@@ -22,6 +22,8 @@ options:
   central: {description: Addresses of the central servers., type: list, elements: str, required: true}
   network: {description: Where its own address is., type: str, required: true}
   mtu: {description: Bytes of the largest packet of a VM., type: int, required: true}
+  mappings: {description: Physical networks and the bridges of Open vSwitch that lead there., type: dict, default: {}}
+  gateway: {description: Whether it carries what others send out., type: bool, default: false}
   root: {description: Below which files are., type: str, default: ""}
   write: {description: Without it what is there is judged alone., type: bool, default: true}
 """
@@ -88,7 +90,21 @@ class Host:
             "ovn-remote": ",".join(f"ssl:{each}:6642" for each in central),
             "ovn-encap-type": "geneve",
             "ovn-encap-ip": address,
+            **self.outside(),
         }
+
+    def outside(self) -> dict[str, str]:
+        """What is said alone: an operator's own settings stay where the inventory has none."""
+        mappings = self.module.params["mappings"]
+        said = {"ovn-bridge-mappings": ",".join(f"{name}:{bridge}" for name, bridge in sorted(mappings.items()))}
+        gateway = {"ovn-cms-options": "enable-chassis-as-gw"} if self.module.params["gateway"] else {}
+        return (said if mappings else {}) | gateway
+
+    def check_bridges(self) -> None:
+        for name, bridge in self.module.params["mappings"].items():
+            code, _, _ = self.module.run_command(["ovs-vsctl", "--timeout=30", "br-exists", bridge])
+            if code == 2:
+                self.fail("ovn_bridge", f"there is no bridge {bridge} of Open vSwitch, which {name} is to be on")
 
     def files(self) -> dict[Path, str]:
         words = [f"--ovn-controller-ssl-{option}={self.keys / file}" for option, file in (
@@ -108,6 +124,8 @@ def main() -> None:
             "central": {"type": "list", "elements": "str", "required": True},
             "network": {"type": "str", "required": True},
             "mtu": {"type": "int", "required": True},
+            "mappings": {"type": "dict", "default": {}},
+            "gateway": {"type": "bool", "default": False},
             "root": {"type": "str", "default": ""},
             "write": {"type": "bool", "default": True},
         },
@@ -119,6 +137,8 @@ def main() -> None:
         host.fail("foreign_ovn", f"the host is in the OVN of {known['ovn-remote']}, which is not the site's")
     if not module.params["write"]:
         module.exit_json(changed=False, encapsulation=wanted["ovn-encap-ip"])
+    if not module.check_mode:
+        host.check_bridges()
     differs = {key: value for key, value in wanted.items() if known.get(key) != value}
     files = {
         path: text

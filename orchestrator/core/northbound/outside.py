@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows what leads out of a network is in OVN's northbound: ovn-nb(5). Pure.
+
+The network's router has a port on the provider network. One of its gateways carries it; when that is lost (BFD between
+them, RFC 5880) the next one does, without anybody here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Network
+
+from orchestrator.core.floating_addresses import FloatingAddress
+from orchestrator.core.northbound.networks import (
+    GATEWAY,
+    NAT,
+    PORT,
+    ROUTE,
+    ROUTER,
+    ROUTER_PORT,
+    SWITCH,
+    router_mac,
+)
+from orchestrator.core.northbound.rows import MemberOf, OvnRow, Value, row_uuid
+from orchestrator.core.overlay import OvnNetwork, ProviderPlace, WayOut
+from orchestrator.core.provider_networks import KnownChassis, gateways_of
+from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm
+
+
+def rows_out(overlay: OvnNetwork, provided: Network | None, chassis: Iterable[KnownChassis]) -> tuple[OvnRow, ...]:
+    """Of a network that has a way out; ``provided``: the provider network that it goes through. They come after the
+    rows of both."""
+    if overlay.out is None or provided is None or provided.overlay is None or provided.overlay.provider is None:
+        return ()
+    outside, provider = provided.overlay, provided.overlay.provider
+    gateways = gateways_of(chassis, provider.physical, overlay.id)
+    return (*_leading_out(overlay, overlay.out, outside, provider), *_gateways(_key(overlay), gateways))
+
+
+def _key(overlay: OvnNetwork) -> str:
+    """Of what a network has once on its way out."""
+    return f"{overlay.id}/out"
+
+
+def _leading_out(overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider: ProviderPlace) -> Iterator[OvnRow]:
+    key = _key(overlay)
+    port = str(row_uuid(ROUTER_PORT, key))
+    address = f"{out.address}/{IPv4Network(outside.subnets[0]).prefixlen}"
+    # Answers for each address behind it, and says so anew where another gateway takes it over.
+    options = {"router-port": port, "nat-addresses": "router"}
+    yield OvnRow(
+        table=ROUTER_PORT, key=key, columns={"name": port, "mac": router_mac(key), "networks": (address,)},
+        of=(MemberOf(table=ROUTER, key=overlay.id, column="ports"),),
+    )  # fmt: skip
+    to_router: Mapping[str, Value] = {
+        "name": str(row_uuid(PORT, key)), "type": "router", "addresses": ("router",), "options": options,
+    }  # fmt: skip
+    yield OvnRow(table=PORT, key=key, columns=to_router, of=(MemberOf(table=SWITCH, key=outside.id, column="ports"),))
+    yield OvnRow(
+        table=ROUTE, key=key, columns={"ip_prefix": "0.0.0.0/0", "nexthop": provider.gateway, "output_port": port},
+        of=(MemberOf(table=ROUTER, key=overlay.id, column="static_routes"),),
+    )  # fmt: skip
+    for subnet in overlay.subnets:
+        if ":" not in subnet:
+            yield _nat(overlay, f"{key}/{subnet}", "snat", out.address, subnet)
+
+
+def _gateways(key: str, gateways: Mapping[str, int]) -> Iterator[OvnRow]:
+    for name, priority in gateways.items():
+        columns: Mapping[str, Value] = {
+            "name": f"{row_uuid(ROUTER_PORT, key)}_{name}", "chassis_name": name, "priority": priority
+        }  # fmt: skip
+        of = MemberOf(table=ROUTER_PORT, key=key, column="gateway_chassis")
+        yield OvnRow(table=GATEWAY, key=f"{key}/{name}", columns=columns, of=(of,))
+
+
+def _nat(overlay: OvnNetwork, key: str, kind: str, external: str, logical: str) -> OvnRow:
+    columns: Mapping[str, Value] = {"type": kind, "external_ip": external, "logical_ip": logical}
+    return OvnRow(table=NAT, key=key, columns=columns, of=(MemberOf(table=ROUTER, key=overlay.id, column="nat"),))
+
+
+def address_rows(
+    addresses: Iterable[FloatingAddress], vms: Mapping[str, Vm], networks: Mapping[str, Network]
+) -> Iterator[OvnRow]:
+    """Of those that lead to one of these VMs; ``networks``: by name on hosts, those of kind ovn that are wanted."""
+    for floating in addresses:
+        vm, network = vms.get(floating.vm or ""), networks.get(floating.card_network or "")
+        if vm is None or network is None or network.overlay is None or network.overlay.out is None:
+            continue
+        own = next((port.address for port in vm.ports if port.network == network.name), None)
+        if own is not None:
+            overlay = network.overlay
+            yield _nat(overlay, f"{overlay.id}/{floating.address}", "dnat_and_snat", floating.address, own)

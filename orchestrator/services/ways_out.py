@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Provider networks as tenants use them: addresses there, and ways out of their own networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
+from orchestrator.core.names import near
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, WayOut
+from orchestrator.core.provider_networks import addresses_of, overlapping
+from orchestrator.core.vms.network import Network
+from orchestrator.services.vms.ports import free_address
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
+
+
+def provider_network(tx: Transaction, name: str | None) -> tuple[Network, OvnNetwork, ProviderPlace]:
+    """Of that name; None: the only one.
+
+    :raises NotFound: ``network.no_provider``; :raises InvalidInput: ``network.which_provider``"""
+    known = {
+        network.name: (network, network.overlay, network.overlay.provider)
+        for network in (tx.networks.list() if name is None else filter(None, [tx.networks.find(name)]))
+        if network.overlay is not None and network.overlay.provider is not None
+    }
+    if len(known) == 1:
+        return next(iter(known.values()))
+    if known:
+        hint = f"name one of them: {', '.join(sorted(known))}"
+        raise InvalidInput("network.which_provider", f"the site has {len(known)} provider networks", hint=hint)
+    which = "the site has no provider network" if name is None else f"no provider network is called {name[:63]!a}"
+    hint = "an operator adds one: 'vgpuctl network add --help' says how"
+    others = [network.name for network in tx.networks.list() if network.kind == "provider"]
+    raise NotFound(
+        "network.no_provider", which, hint=hint if name is None else near(name, others, "vgpuctl network list")
+    )
+
+
+def way_out(tx: Transaction, name: str, overlay: OvnNetwork) -> WayOut:
+    """Through that provider network, with an address there that is taken until the network is deleted.
+
+    :raises NotFound: ``network.no_provider``
+    :raises Conflict: ``network.subnet_overlaps``, ``network.address_taken``; :raises NoCapacity: ``network.full``"""
+    network, outside, provider = provider_network(tx, name)
+    both = overlapping(overlay.subnets, outside.subnets)
+    if both is not None:
+        message = f"{both[0]} overlaps {both[1]} of provider network {name}"
+        raise Conflict("network.subnet_overlaps", message, hint="choose another subnet, or another way out")
+    out = WayOut(network=network.name, address=_free(tx, network, provider, overlay.id))
+    with taking(out.address):
+        tx.networks.claim(out.network, out.address)
+    return out
+
+
+@contextmanager
+def taking(address: str) -> Iterator[None]:
+    """:raises Conflict: ``network.address_taken``: another was faster"""
+    try:
+        yield
+    except ClaimLost as error:
+        hint = "try again: another one is free then"
+        raise Conflict("network.address_taken", f"somebody else took {address} just now", hint=hint) from error
+
+
+def chosen_or_free(tx: Transaction, network: Network, provider: ProviderPlace, address: str | None, seed: str) -> str:
+    """An address of a provider network that nobody has.
+
+    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
+    :raises NoCapacity: ``network.full``"""
+    if address is None:
+        return _free(tx, network, provider, seed)
+    if not is_in(address, provider):
+        hint = f"one of {provider.first} to {provider.last}, or none for a free one"
+        raise InvalidInput("network.address_invalid", f"{ascii(address)[:40]} is none of {network.name}", hint=hint)
+    if tx.networks.taken(network.name, (address,)):
+        hint = "choose another, or none and get a free one"
+        raise Conflict("network.address_taken", f"{address} is somebody's on {network.name}", hint=hint)
+    return address
+
+
+def is_in(address: str, provider: ProviderPlace) -> bool:
+    """Whether that is an IPv4 address that OVN may give away there."""
+    try:
+        return address in provider
+    except ValueError:
+        return False
+
+
+def _free(tx: Transaction, network: Network, provider: ProviderPlace, seed: str) -> str:
+    address = free_address(tx, network.name, addresses_of(provider, seed))
+    if address is None:
+        hint = "'vgpuctl network address list' shows the tenant's; an operator gives the network more"
+        raise NoCapacity("network.full", f"every address of provider network {network.name} is taken", hint=hint)
+    return address
+
+
+def check_leads_nowhere(tx: Transaction, network: Network) -> Network:
+    """The same, which is to go, when nobody needs it. :raises Conflict: ``network.in_use``"""
+    ways = [other.short for other in tx.networks.list() if _leads_through(other, network.name)]
+    addresses = [
+        each.address for each in tx.floating_addresses.list() if network.name in {each.network, each.card_network}
+    ]
+    for what, names in (("networks lead out through", ways), ("floating addresses need", addresses)):
+        if names:
+            hint = "delete them first, or have their tenants do it"
+            raise Conflict("network.in_use", f"{what} {network.short}: {', '.join(names[:10])}", hint=hint)
+    return network
+
+
+def _leads_through(network: Network, name: str) -> bool:
+    out = None if network.overlay is None else network.overlay.out
+    return out is not None and out.network == name
+
+
+def give_back(tx: Transaction, networks: Iterable[Network]) -> None:
+    """The addresses by which these, which go, led out."""
+    for network in networks:
+        if network.overlay is not None and network.overlay.out is not None:
+            tx.networks.unclaim(network.overlay.out.network, network.overlay.out.address)
+
+
+def is_seen(network: Network) -> bool:
+    """Whether every tenant may know of it: ways out of networks are through provider networks, shared or not."""
+    return network.shared or network.kind == "provider"
+
+
+def leads_alike(known: OvnNetwork | None, wanted: NewOvnNetwork, out: str | None) -> bool:
+    """Whether a network is as one that is asked for, its way out included."""
+    leads = None if known is None or known.out is None else known.out.network
+    return known is not None and leads == out and wanted.is_like(replace(known, out=None))

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Provider networks, ways out and floating addresses, from the request to rows in OVN's own northbound; which hosts
+lead outside its own southbound says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.adapters.ovn.databases import OvnDatabases
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, Unknown, VgpuctlError
+from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.northbound.rows import row_uuid
+from orchestrator.core.overlay import NewOvnNetwork
+from orchestrator.core.provider_networks import NewProviderNetwork
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.northbound import NorthboundKeeper, compare
+from orchestrator.services.provider_networks import ProviderNetworkService
+from tests.contract.test_groups_in_ovn import MaybeAway
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.ovn_databases import RealOvn
+
+OUTSIDE = NewProviderNetwork(
+    physical="physnet1", vlan=120, subnet="192.0.2.0/24", gateway="192.0.2.1", addresses="192.0.2.100-192.0.2.103"
+)
+BLUE = NewOvnNetwork(subnets=("10.0.0.0/24", "10.0.1.0/24"))
+
+
+@pytest.fixture
+def northbound(ovn: RealOvn) -> MaybeAway:
+    return MaybeAway(ovn)
+
+
+@pytest.fixture
+def plane(tmp_path: Path, ovn: RealOvn, northbound: MaybeAway) -> Iterator[ControlPlane]:
+    """The host with T4s leads outside, and the other one does not."""
+    for name, number in ((T4_HOST, 1), (L40S_HOST, 2)):
+        ovn.sbctl("--may-exist", "chassis-add", name, "geneve", f"192.0.2.{number}")
+        ovn.sbctl("clear", "chassis", name, "other_config")
+    ovn.sbctl("set", "chassis", T4_HOST, "other_config:ovn-bridge-mappings=physnet1:br-ex")
+    overlay = OvnDatabases(
+        northbound=(ovn.socket("northbound"),), southbound=(ovn.socket("southbound"),), trust=lambda: None
+    )
+    made = control_plane(tmp_path, northbound=northbound, overlay=overlay)
+    for host in (T4_HOST, L40S_HOST):
+        made.machine(host).bridges = (Bridge(name="br-int", kind="openvswitch"),)
+        made.add_host(host)
+    made.services.provider_networks.add("outside", OUTSIDE)
+    made.services.networks.add_overlay("blue", BLUE, "default", "outside")
+    yield made
+    made.store.close()
+    for name in (T4_HOST, L40S_HOST):
+        ovn.sbctl("--if-exists", "chassis-del", name)
+
+
+def _create(plane: ControlPlane, name: str, network: str = "blue", **members: Any) -> Vm:
+    plane.services.vms.create(replace(create_vm(name, profile="GRID T4-2Q"), network=network, **members))
+    plane.engine.drain()
+    return plane.services.vms.get("default", name)
+
+
+def _differ(plane: ControlPlane) -> list[str]:
+    assert plane.world.northbound is not None
+    with plane.world.northbound.open() as session:
+        return [change.words for change in compare(plane.store, session)]
+
+
+def _repair(plane: ControlPlane, overlay: OvnDatabases | None = None) -> None:
+    assert plane.world.northbound is not None
+    NorthboundKeeper(
+        store=plane.store, northbound=plane.world.northbound, clock=plane.world.clock, leads=lambda: True,
+        overlay=overlay,
+    ).repair()  # fmt: skip
+
+
+def _nats(ovn: RealOvn) -> set[str]:
+    rows = ovn.nbctl("--bare", "--no-headings", "--format=csv", "--columns=type,external_ip,logical_ip", "list", "nat")
+    return set(rows.split())
+
+
+def _refused(code: str, kind: type[VgpuctlError], act: Any, *words: Any) -> None:
+    with pytest.raises(kind) as refused:
+        act(*words)
+    assert refused.value.code == code
+
+
+def test_a_network_has_a_router_outside_from_its_first_vm_on(plane: ControlPlane, ovn: RealOvn) -> None:
+    assert ovn.nbctl("list", "nat") == ""
+    vm = _create(plane, "web")
+    address = next(known.overlay.out.address for known in plane.services.networks.list()
+                   if known.overlay is not None and known.overlay.out is not None)  # fmt: skip
+    assert _nats(ovn) == {f"snat,{address},{subnet}" for subnet in BLUE.subnets}
+    assert "192.0.2.1" in ovn.nbctl("lr-route-list", "default.blue")
+    assert T4_HOST in ovn.nbctl("--bare", "--columns=chassis_name", "list", "gateway_chassis")
+    assert ovn.nbctl("--bare", "--columns=tag", "find", "logical_switch_port", "type=localnet").strip() == "120"
+    options = ovn.nbctl("--bare", "--columns=options", "list", "dhcp_options")
+    assert {"router=10.0.0.1", "router=10.0.1.1", "router=192.0.2.1"} <= set(options.split())
+    assert "classless" not in options
+    assert _differ(plane) == []
+    plane.services.vms.delete("default", vm.spec.name)
+    plane.engine.drain()
+    plane.services.networks.delete("blue", "default")
+    _repair(plane)
+    assert ovn.nbctl("list", "nat") + ovn.nbctl("list", "gateway_chassis") == ""
+    assert ovn.nbctl("--bare", "--columns=name", "list", "logical_switch").split() == ["outside"]
+    with plane.store.read() as tx:
+        assert tx.networks.taken("outside", (address,)) == frozenset()
+
+
+def test_a_floating_address_leads_from_vm_to_vm_and_stays_its_tenants(plane: ControlPlane, ovn: RealOvn) -> None:
+    floating = plane.services.floating_addresses
+    web, db = _create(plane, "web"), _create(plane, "db")
+    address = floating.create("default").address
+    assert floating.create("default", address=address).address == address
+    for vm in (web, db):
+        for _ in range(2):
+            info = floating.attach("default", address, vm.spec.name)
+            assert (info.vm, info.vm_network) == (vm.spec.name, "blue")
+        assert {row for row in _nats(ovn) if row.startswith("dnat")} == {
+            f"dnat_and_snat,{address},{vm.ports[0].address}"
+        }
+        assert _differ(plane) == []
+    second = floating.create("default").address
+    _refused("address.vm_has_one", Conflict, floating.attach, "default", second, "db")
+    _refused("address.in_use", Conflict, floating.delete, "default", address)
+    plane.services.vms.stop("default", "db")
+    plane.engine.drain()
+    assert [each.vm for each in floating.list(("default",)) if each.address == address] == ["db"]
+    plane.services.vms.delete("default", "db")
+    plane.engine.drain()
+    assert {(each.address, each.vm) for each in floating.list(None)} == {(address, None), (second, None)}
+    assert not any(row.startswith("dnat") for row in _nats(ovn))
+    floating.attach("default", address, "web")
+    assert floating.detach("default", address).vm is None
+    assert not any(row.startswith("dnat") for row in _nats(ovn))
+    for each in (address, second):
+        floating.delete("default", each)
+    assert floating.list(None) == ()
+    assert _differ(plane) == []
+
+
+def test_it_leads_to_another_network_by_the_router_of_that(plane: ControlPlane, ovn: RealOvn) -> None:
+    plane.services.networks.add_overlay("red", BLUE, "default", "outside")
+    _create(plane, "web")
+    both = _create(plane, "db", "red")
+    floating = plane.services.floating_addresses
+    address = floating.create("default").address
+    for name in ("web", "db", "web"):
+        floating.attach("default", address, name)
+        assert _differ(plane) == []
+    assert sum(row.startswith("dnat") for row in _nats(ovn)) == 1
+    assert both.ports[0].network == "default.red"
+
+
+def test_addresses_run_out_and_are_nobodys_but_their_tenants(plane: ControlPlane) -> None:
+    floating = plane.services.floating_addresses
+    plane.services.tenancy.tenants.create("red")
+    mine = [floating.create("red").address for _ in range(3)]
+    _refused("network.full", NoCapacity, floating.create, "default")
+    _refused("network.address_taken", Conflict, floating.create, "default", None, mine[0])
+    for bad in ("192.0.2.99", "192.0.2.1", "x", "10.0.0.1"):
+        _refused("network.address_invalid", InvalidInput, floating.create, "red", None, bad)
+    _refused("network.full", NoCapacity, plane.services.networks.add_overlay, "green", BLUE, "red", "outside")
+    for act in (floating.detach, floating.delete):
+        _refused("address.unknown", NotFound, act, "default", mine[0])
+    _refused("network.in_use", Conflict, plane.services.networks.delete, "outside")
+    plane.services.tenancy.tenants.delete("red")
+    assert floating.list(None) == ()
+    plane.services.networks.delete("blue", "default")
+    plane.services.networks.delete("outside")
+
+
+def test_what_cannot_lead_outside_is_refused(plane: ControlPlane) -> None:
+    networks, floating = plane.services.networks, plane.services.floating_addresses
+    _refused("network.no_provider", NotFound, networks.add_overlay, "green", BLUE, "default", "nowhere")
+    _refused("network.no_provider", NotFound, networks.add_overlay, "green", BLUE, "default", "default")
+    inside = NewOvnNetwork(subnets=("192.0.2.0/25",))
+    _refused("network.subnet_overlaps", Conflict, networks.add_overlay, "green", inside, "default", "outside")
+    _refused("network.exists", Conflict, networks.add_overlay, "blue", BLUE, "default")
+    assert networks.add_overlay("blue", BLUE, "default", "outside").overlay is not None
+    networks.add_overlay("shut", NewOvnNetwork(subnets=("10.9.0.0/24",)), "default")
+    _create(plane, "alone", "shut")
+    address = floating.create("default").address
+    _refused("address.no_card", Conflict, floating.attach, "default", address, "alone")
+    _refused("vm.unknown", NotFound, floating.attach, "default", address, "nobody")
+
+
+WRONG: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "mapping": ("network.mapping_invalid", {"physical": "-x"}),
+    "vlan": ("network.vlan_invalid", {"vlan": 4095}),
+    "subnet": ("network.subnet_invalid", {"subnet": "192.0.2.0"}),
+    "gateway outside": ("network.gateway_invalid", {"gateway": "192.0.3.1"}),
+    "gateway in the range": ("network.gateway_invalid", {"gateway": "192.0.2.101"}),
+    "range outside": ("network.range_invalid", {"addresses": "192.0.2.100-192.0.3.1"}),
+    "range backwards": ("network.range_invalid", {"addresses": "192.0.2.103-192.0.2.100"}),
+    "no range": ("network.range_invalid", {"addresses": "all"}),
+    "with the last address": ("network.range_invalid", {"addresses": "192.0.2.100-192.0.2.255"}),
+    "mtu": ("network.mtu_invalid", {"mtu": 3}),
+    "no host has it": ("host.no_mapping", {"physical": "physnet2"}),
+    "it overlaps": ("network.subnet_overlaps", {"vlan": 7}),
+    "the tag is taken": ("network.bridge_taken", {
+        "subnet": "198.51.100.0/24", "gateway": "198.51.100.1", "addresses": "198.51.100.9"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", sorted(WRONG))
+def test_a_provider_network_that_cannot_be_is_refused(plane: ControlPlane, what: str) -> None:
+    code, members = WRONG[what]
+    before = plane.services.networks.list()
+    _refused(code, VgpuctlError, plane.services.provider_networks.add, "other", replace(OUTSIDE, **members))
+    assert plane.services.networks.list() == before
+    assert plane.services.provider_networks.add("outside", OUTSIDE) in before
+
+
+def test_a_vm_is_on_a_provider_network_once_it_is_shared_and_where_it_leads(plane: ControlPlane, ovn: RealOvn) -> None:
+    with pytest.raises(NotFound):
+        _create(plane, "straight", "outside")
+    plane.services.networks.share("outside", shared=True)
+    with pytest.raises(NoCapacity) as refused:
+        _create(plane, "straight", "outside", host=L40S_HOST, profile="NVIDIA L40S-4Q")
+    assert "host.no_mapping" in [reason.code for reason in refused.value.reasons or ()]
+    with pytest.raises(InvalidInput):
+        _create(plane, "straight", "outside", addresses={"outside": "192.0.2.9"})
+    vm = _create(plane, "straight", "outside")
+    assert vm.host == T4_HOST
+    assert vm.ports[0].address in {f"192.0.2.{number}" for number in range(100, 104)}
+    _repair(plane)  # the other network has no VM yet
+    assert _differ(plane) == []
+    with plane.store.read() as tx:
+        assert len(tx.networks.taken("outside", tuple(f"192.0.2.{number}" for number in range(100, 104)))) == 2
+
+
+def test_gateways_are_those_that_the_southbound_has_now(plane: ControlPlane, ovn: RealOvn) -> None:
+    _create(plane, "web")
+    service = plane.services.provider_networks
+    assert isinstance(service, ProviderNetworkService)
+    assert isinstance(service.overlay, OvnDatabases)
+    ovn.sbctl("set", "chassis", L40S_HOST, "other_config:ovn-bridge-mappings=physnet1:br-ex",
+              "other_config:ovn-cms-options=enable-chassis-as-gw")  # fmt: skip
+    _repair(plane, service.overlay)
+    assert ovn.nbctl("--bare", "--columns=chassis_name", "list", "gateway_chassis").split() == [L40S_HOST]
+    for name in (T4_HOST, L40S_HOST):
+        ovn.sbctl("chassis-del", name)
+    _repair(plane, service.overlay)
+    assert ovn.nbctl("--bare", "--columns=chassis_name", "list", "gateway_chassis").split() == [L40S_HOST]
+
+
+DRIFT: Mapping[str, tuple[str, ...]] = {
+    "no NAT": ("--all", "destroy", "nat", "--", "clear", "logical_router", "default.blue", "nat"),
+    "no route": ("lr-route-del", "default.blue"),
+    "no gateway": ("clear", "logical_router_port", "{gateway}", "gateway_chassis"),
+    "another tag": ("set", "logical_switch_port", "{uplink}", "tag=7"),
+    "no uplink": ("clear", "logical_switch", "outside", "ports"),
+    "a route of somebody's": ("lr-route-add", "default.blue", "10.7.0.0/16", "10.0.0.9"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(DRIFT))
+def test_what_somebody_else_changed_is_put_right(plane: ControlPlane, ovn: RealOvn, what: str) -> None:
+    floating = plane.services.floating_addresses
+    _create(plane, "web")
+    floating.attach("default", floating.create("default").address, "web")
+    assert _differ(plane) == []
+    before = _nats(ovn), ovn.nbctl("--bare", "--columns=name,tag", "list", "logical_switch_port")
+    with plane.store.read() as tx:
+        outside, blue = (tx.networks.get(name).overlay for name in ("outside", "default.blue"))
+    assert outside is not None
+    assert blue is not None
+    rows = {"uplink": row_uuid("Logical_Switch_Port", outside.id)}
+    rows["gateway"] = row_uuid("Logical_Router_Port", f"{blue.id}/out")
+    ovn.nbctl(*(word.format(**rows) for word in DRIFT[what]))
+    assert (_differ(plane) == []) == (what == "a route of somebody's")
+    _repair(plane)
+    assert _differ(plane) == []
+    assert before[0] == _nats(ovn)
+    assert sorted(before[1].split()) == sorted(
+        ovn.nbctl("--bare", "--columns=name,tag", "list", "logical_switch_port").split()
+    )
+
+
+def test_with_ovn_away_nothing_is_led_and_what_it_missed_is_written_later(
+    plane: ControlPlane, ovn: RealOvn, northbound: MaybeAway
+) -> None:
+    floating = plane.services.floating_addresses
+    _create(plane, "web")
+    address = floating.create("default").address
+    northbound.away = True
+    _refused("ovn.unreachable", VgpuctlError, floating.attach, "default", address, "web")
+    assert floating.list(None)[0].vm is None
+    northbound.away, northbound.leaves = False, True
+    _refused("ovn.not_in_effect", Unknown, floating.attach, "default", address, "web")
+    northbound.leaves = False
+    assert floating.list(None)[0].vm == "web"
+    _repair(plane)
+    assert any(row.startswith(f"dnat_and_snat,{address}") for row in _nats(ovn))
