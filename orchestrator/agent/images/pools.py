@@ -40,6 +40,8 @@ _LIMIT_S: Final = 3.0
 _SILENT: Final = "its file system does not answer"
 _WRITES: Final = 101
 """RAW_LOCK_PERM_BASE and BLK_PERM_WRITE's bit of QEMU's block/file-posix.c: held by who writes."""
+_HELD: Final = frozenset({"OFDLCK", "POSIX"})
+"""Locks on bytes in /proc/locks (proc(5)); who waits for one has an arrow in that place."""
 _LOCK: Final = struct.Struct("hhqqi4x")
 """struct flock: type, whence, start, length, pid."""
 _BLOCK: Final = 512
@@ -161,7 +163,7 @@ class MountedPools:
         :raises Conflict: ``pool.open_elsewhere``"""
         if self.is_held_here(file):
             return False
-        if path.exists() and is_written(path):
+        if path.exists() and is_written(path) and not self._is_locked_here(path):
             raise Conflict(
                 "pool.open_elsewhere", "another host has the disk in the pool open for writing",
                 hint="the VM must be stopped there first", details=file,
@@ -174,6 +176,17 @@ class MountedPools:
         """If it is held here."""
         if self.is_held_here(file):
             files.remove(self._lease(file))
+
+    def _is_locked_here(self, path: Path) -> bool:
+        """Whether the lock on writing is of a process on this host: a VM that came while it runs has it before it goes
+        on (libvirt 11.1 and newer), and QEMU lets no second one have it."""
+        info, text = path.stat(), reading.text(self._paths.proc / "locks") or ""
+        place = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
+        return any(
+            words[5] == place and int(words[6]) <= _WRITES and (words[7] == "EOF" or int(words[7]) >= _WRITES)
+            for words in map(str.split, text.splitlines())
+            if words[1] in _HELD
+        )
 
     def _lease(self, file: str) -> Path:
         return self.home(pool_of(file) or "") / "leases" / file

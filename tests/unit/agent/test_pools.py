@@ -185,6 +185,18 @@ def test_a_lease_is_not_taken_from_a_host_that_still_writes_and_qemu_refuses_as_
         assert not two.storage.shared.share(take).changed, "what is held already is not asked about"
 
 
+def test_the_lease_of_a_vm_that_came_while_it_runs_is_taken_for_its_own_qemu_has_the_lock(
+    disks: tuple[Host, Host],
+) -> None:
+    one, two = disks
+    take, locks = ShareDisks(vm=VM, files=(DISK,), taken=True), two.storage.pools._paths.proc / "locks"
+    with written_by_qemu(two.disk):
+        locks.write_text(Path("/proc/locks").read_text().replace(f":{one.disk.stat().st_ino} ", ":1 "))
+        refused("pool.open_elsewhere", Conflict, lambda: two.storage.shared.share(take))
+        locks.write_text(Path("/proc/locks").read_text())
+        assert two.storage.shared.share(take).changed
+
+
 def test_a_volume_goes_from_host_to_host_as_it_is_detached_and_attached(disks: tuple[Host, Host]) -> None:
     one, two = disks
     size, other = 64 * MIB, "9d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11"
