@@ -50,6 +50,7 @@ from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.capacity import CapacityService
 from orchestrator.services.vms.driver_answers import AskedDrivers
+from orchestrator.services.vms.making_way import MakingWay
 from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.moving import VmMoves
 from orchestrator.services.vms.network_cards import NetworkCards
@@ -127,7 +128,7 @@ class Site:
 def keeper_of(world: World, engine: Engine, moves: VmMoves) -> MaintenanceKeeper:
     """What takes maintenances on."""
     store, clock = world.store, world.clock
-    capacity = CapacityService(store=store, index=moves.planner.index, clock=clock)
+    capacity = CapacityService(store=store, index=moves.planner.index, clock=clock, moves=moves.moves)
     defragmenter = Defragmenter(store=store, clock=clock, moves=moves, capacity=capacity)
     return MaintenanceKeeper(
         store=store, engine=engine, clock=clock, ids=world.ids, moves=moves, defragmenter=defragmenter
@@ -150,11 +151,11 @@ def services_of(
         Planner(index=index, clock=clock, ids=ids),
         GuestAccessService(store=store, link=world.link, clock=clock),
     )
-    capacity = CapacityService(store=store, index=index, clock=clock)
     moves = MoveService(
         store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock),
         observe=reconciler.observer.observe,
     )  # fmt: skip
+    capacity = CapacityService(store=store, index=index, clock=clock, moves=moves)
     moving = VmMoves(store=store, engine=engine, planner=planner, moves=moves)
     suspension = VmSuspension(store=store, engine=engine, planner=planner, moves=moves)
     advance = site.go_on or keeper_of(world, engine, moving).round
@@ -163,7 +164,14 @@ def services_of(
         overcommit=overcommit, own_agent=inspection.own_agent,
     )  # fmt: skip
     return Services(
-        vms=VmService(store=store, engine=engine, planner=planner, networks=networks, suspension=suspension),
+        vms=VmService(
+            store=store,
+            engine=engine,
+            planner=planner,
+            making_way=MakingWay(moving=moving),
+            networks=networks,
+            suspension=suspension,
+        ),
         moving=moving,
         network_cards=NetworkCards(store=store, engine=engine, networks=networks, clock=clock, ids=ids),
         resizing=VmResizing(store=store, engine=engine, planner=planner, moving=moving),

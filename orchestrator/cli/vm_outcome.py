@@ -28,6 +28,8 @@ def outcome_of(session: CliSession, started: Json, tenant: str, *, wait: bool) -
     """As the VM is once that has ended."""
     for preempted in started["preempted"]:
         print(f"stopped for it: {shown(preempted)}", file=sys.stderr)
+    for moved in started.get("moved", ()):
+        print(f"moves for it: {shown(moved)}", file=sys.stderr)
     if started["operation"] is not None:
         if not wait:
             return started, started_lines(started)

@@ -35,7 +35,9 @@ class CreateVm(VmShape):
     protected: bool = False
     """Whether it is refused to delete it until this is taken back."""
     preempt: bool = False
-    """When it does not fit, VMs of lower priority may be stopped for it."""
+    """When it does not fit, VMs of lower priority may be moved for it, or stopped."""
+    with_moves: bool = False
+    """When it does not fit, VMs may be moved for it, and it is made when they have."""
     end: WantedEnd = field(default_factory=WantedEnd)
     """Of its lease."""
     provision: tuple[str, ...] = ()
@@ -126,6 +128,8 @@ class Started:
     """Ids of operations that make room for it."""
     preempted: tuple[str, ...] = ()
     """``tenant/name`` of the VMs that are stopped for it."""
+    moved: tuple[str, ...] = ()
+    """``tenant/name`` of the VMs that move for it."""
     provisioning: str | None = None
     """Id of the operation that then runs roles in the guest."""
 
@@ -235,6 +239,8 @@ class DryRun:
     domain_xml: str
     preempts: tuple[str, ...] = ()
     """``tenant/name`` of the VMs that would be stopped for it."""
+    moves: tuple[str, ...] = ()
+    """``tenant/name`` of the VMs that would move for it."""
     provision: tuple[str, ...] = ()
     """Roles that would then be run in its guest."""
 

@@ -34,7 +34,7 @@ def never_advanced(store: Store, clock: Clock, ids: Ids) -> tuple[MaintenanceSer
     index = FleetIndex(store, Overcommit())
     drivers = AskedDrivers(link=cast(HostLink, None), clock=clock)
     moves = MoveService(store=store, index=index, drivers=drivers, observe=lambda _: None)
-    capacity = CapacityService(store=store, index=index, clock=clock)
+    capacity = CapacityService(store=store, index=index, clock=clock, moves=moves)
     return MaintenanceService(
         store=store, clock=clock, ids=ids, advance=lambda: None, fencing=Unfenced()
     ), DefragmentationService(

@@ -94,7 +94,7 @@ def test_explain_asks_placement_what_create_asks(
         tx.offerings.put(Offering(name="asked", origin="site", **{**kind, **offered}))
     vms = plane.services.vms
     planner = RecordingPlanner(index=vms.planner.index, clock=vms.planner.clock, ids=vms.planner.ids)
-    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
+    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock, moves=plane.services.moves)
     with suppress(VgpuctlError):
         wanted = replace(create_vm("new", profile="asked"), **asked)
         replace(vms, planner=planner).plan(wanted)

@@ -36,7 +36,7 @@ def label(plane: ControlPlane, **labels: str | None) -> None:
 
 def capacity_of(plane: ControlPlane) -> CapacityService:
     planner = plane.services.vms.planner
-    return CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
+    return CapacityService(store=plane.store, index=planner.index, clock=planner.clock, moves=plane.services.moves)
 
 
 def answers(plane: ControlPlane) -> tuple[bool, bool, bool, bool, bool, bool]:

@@ -44,7 +44,7 @@ KEPT = [("host.kept", "the host is kept for another tenant: vision")]
 def test_only_its_tenant_is_placed_whoever_asks(plane: ControlPlane) -> None:
     keep(plane)
     planner = plane.services.vms.planner
-    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
+    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock, moves=plane.services.moves)
     for tenant, fits in (("default", False), ("vision", True)):
         question = Question(profile="GRID T4-2Q", tenant=tenant, disk_bytes=GIB)
         explained = capacity.explain(question).explanation
@@ -98,7 +98,7 @@ def test_a_plan_that_was_made_before_is_not_claimed(plane: ControlPlane) -> None
     with plane.store.begin() as tx:
         vms.networks.make_default(tx, "default")
     with vms.planner.index.current(), plane.store.read() as tx:
-        plan = vms._planned(tx, create_vm("late"), None, reserve=False)
+        plan = vms._planned(tx, create_vm("late"), None, reserve=False, may_ask=False)
     keep(plane)
     with pytest.raises(ClaimLost, match="is kept for tenant vision"), plane.store.claim() as tx:
         vms._claim(tx, create_vm("late"), plan)

@@ -128,7 +128,7 @@ def test_while_several_are_stopped_nobody_else_gets_what_they_gave_back(plane: C
     plane.engine.drain()
     with pytest.raises(NoCapacity) as raised:
         plane.services.vms.create(asked("quick", "normal", QUARTER))
-    assert "it is being cleared for a VM of higher priority" in str(raised.value.reasons)
+    assert "it is being cleared for another VM" in str(raised.value.reasons)
     assert not plane.services.vms.list(("other",))
     plane.engine.submit(str(started.operation))  # too early: it waits
     plane.engine.drain()

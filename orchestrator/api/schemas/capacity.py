@@ -258,6 +258,8 @@ class ExplanationAnswer(AnswerBody):
     """Some that are too full or cut in another way, no two alike."""
     preempts: tuple[str, ...]
     """VMs that would be stopped for it; not told to tenants."""
+    moves: tuple[str, ...]
+    """Moves of VMs that would make it fit: tenant/name from HOST to HOST; not told to tenants."""
 
     @classmethod
     def of(cls, named: Named) -> ExplanationAnswer:
@@ -270,6 +272,7 @@ class ExplanationAnswer(AnswerBody):
             why=explanation.placement.why if explanation.placement else None,
             remedies=tuple(RemedyAnswer.of(remedy, named.names) for remedy in explanation.remedies),
             preempts=named.preempts,
+            moves=named.moves,
         )
 
     @classmethod
@@ -284,4 +287,5 @@ class ExplanationAnswer(AnswerBody):
             remedies=(),
             gpus=(),
             preempts=(),
+            moves=(),
         )

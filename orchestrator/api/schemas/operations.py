@@ -91,10 +91,14 @@ class StartedAnswer(AnswerBody):
     """The same request was made before."""
     preempted: tuple[str, ...] = ()
     """VMs that are stopped for it; others' are not named."""
+    moved: tuple[str, ...] = ()
+    """VMs that move for it; others' are not named."""
     provisioning: str | None = None
     """The operation that then runs roles in the VM's guest; null: there is none."""
 
     @classmethod
     def of(cls, started: Started, tenants: Collection[str] | None = None) -> StartedAnswer:
         """``tenants``: whose things the caller may know of; None: everybody's."""
-        return cls.copied(started, preempted=named_for(tenants, started.preempted))
+        return cls.copied(
+            started, preempted=named_for(tenants, started.preempted), moved=named_for(tenants, started.moved)
+        )

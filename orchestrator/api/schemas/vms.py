@@ -313,6 +313,7 @@ class VmPlanAnswer(AnswerBody):
     """Of each device in their order; none for a tenant."""
     why: str
     preempts: tuple[str, ...]
+    moves: tuple[str, ...] = ()
     actions: tuple[dict[str, object], ...]
     """Host actions by name, with all their values; none for a tenant."""
     domain_xml: str | None
@@ -323,10 +324,9 @@ class VmPlanAnswer(AnswerBody):
     def of(cls, plan: DryRun, tenants: Collection[str] | None) -> VmPlanAnswer:
         """``tenants``: whose things the caller may know of; None: everybody's."""
         if tenants is not None:
-            preempts = named_for(tenants, plan.preempts)
-            roles = plan.provision
             return cls(
-                host=None, gpu=None, gpus=(), why=FITS, preempts=preempts, actions=(), domain_xml=None, provision=roles
+                host=None, gpu=None, gpus=(), why=FITS, preempts=named_for(tenants, plan.preempts),
+                moves=named_for(tenants, plan.moves), actions=(), domain_xml=None, provision=plan.provision,
             )  # fmt: skip
         return cls(
             host=plan.host,
@@ -334,6 +334,7 @@ class VmPlanAnswer(AnswerBody):
             gpus=plan.gpus,
             why=plan.why,
             preempts=plan.preempts,
+            moves=plan.moves,
             actions=tuple(action_to_dict(action) for action in plan.actions),
             domain_xml=plan.domain_xml,
             provision=plan.provision,

@@ -41,6 +41,8 @@ def render_explanation(explanation: Mapping[str, Any], width: int) -> list[str]:
         lines += ["", f"a larger quota, or fewer devices of tenant {request['tenant']}, would let it in"]
     else:
         lines += ["", "no VMs were found whose deletion would make it fit"]
+    if explanation.get("moves"):
+        lines += ["", *wrapped(f"with --with-moves these would move: {', '.join(explanation['moves'])}", "", width)]
     if explanation["preempts"]:
         lines += [
             "",

@@ -87,6 +87,9 @@ def create(
     preempt: Annotated[
         bool, typer.Option("--preempt", help="When it does not fit, stop VMs of lower priority; they keep their disks.")
     ] = False,
+    with_moves: Annotated[
+        bool, typer.Option("--with-moves", help="When it does not fit, move up to three VMs while they run, and wait.")
+    ] = False,
     label: Label = None,
     protect: Annotated[
         bool, typer.Option("--protect", help="It is not deleted until 'vm set --no-protect' is said.")
@@ -120,6 +123,8 @@ def create(
         "labels": parse_labels(label or ()),
     }
     wanted |= vm.asked() | _end(lease, until) | roles.asked()
+    if with_moves:
+        wanted["with_moves"] = True
     if protect:
         wanted["protected"] = True
     if user_data is not None:
@@ -192,6 +197,7 @@ def _plan_lines(plan: Json) -> list[str]:
     gpus = plan.get("gpus") or plan["gpu"]  # an older server tells the first alone
     lines = [f"host      {shown(plan['host'])}", f"GPU       {shown(gpus)}", f"because   {shown(plan['why'])}"]
     lines += [f"preempts  {shown(name)}" for name in plan["preempts"]]
+    lines += [f"moves     {shown(name)}" for name in plan.get("moves", ())]
     for number, action in enumerate(plan["actions"], start=1):
         values = ", ".join(f"{key}={_brief(value)}" for key, value in action.items() if key != "action")
         lines.append(f"{number:>3}. {action['action']}({values})")

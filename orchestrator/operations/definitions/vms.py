@@ -44,8 +44,8 @@ PREEMPT_FOR_VM = Definition(
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
 )
-"""A VM for which others are stopped first, by operations that it waits for. What they lost does not come back when it
-fails: their users start them again."""
+"""A VM for which others are stopped or moved first, by operations that it waits for. What those lost that were stopped
+does not come back when it fails: their users start them again."""
 
 CREATE_STOPPED_VM = Definition(
     kind="create_stopped_vm",

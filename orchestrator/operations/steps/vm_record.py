@@ -278,7 +278,7 @@ def _claim_deallocated(context: Context) -> str:
         raise NoCapacity(
             "preemption.not_freed",
             "the place that was to be freed for it is not free",
-            hint="try again: a VM of lower priority could not be stopped, or its host does not answer",
+            hint="try again: a VM that was to make way could not be stopped or moved, or its host does not answer",
             details=str(error),
         ) from error
     return claim_of(context)

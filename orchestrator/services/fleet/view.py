@@ -156,7 +156,7 @@ def gpu_view(
     if reason is None and any(item.gpu == gpu.address for item in host.mig_layouts):
         reason = f"it is kept for a MIG layout ('vgpuctl mig release {host.name}' gives it back)"
     if reason is None and gpu.address in cleared:
-        reason = "it is being cleared for a VM of higher priority"
+        reason = "it is being cleared for another VM"
     if reason is None and (None in cuts or len(cuts) > 1):
         reason = f"vGPUs that we did not make are on it: {', '.join(item.profile for _, item in foreign)}"
     if reason is None and cut == MIXED:

@@ -42,7 +42,9 @@ from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
 from orchestrator.services.vms.fit_query import FitQuery, check_roles, check_roles_where_placed
+from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.placement_request import first_reason, in_coarse_steps, with_networks, with_site_rules
+from orchestrator.services.vms.rearranging import LegalMoves, asking, fit_by_moves, may_move_for
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_names, place_with, volumes_for
 from orchestrator.store.database import Store
@@ -93,6 +95,8 @@ class Named:
     names: dict[str, str]
     preempts: tuple[str, ...] = ()
     """``tenant/name`` of those that would be stopped for it, if it asked for that."""
+    moves: tuple[str, ...] = ()
+    """``tenant/name from HOST to HOST`` of those that would move for it, if it asked for that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +106,7 @@ class CapacityService:
     store: Store
     index: FleetIndex
     clock: Clock
+    moves: MoveService
 
     def refresh(self) -> None:
         """Read what has changed in the fleet, so that nobody who asks waits for more than the newest of it; the first
@@ -204,6 +209,9 @@ class CapacityService:
         :raises Conflict: ``volume.…``: one that no new VM can be given
         :raises Conflict, NotFound: roles that its offering asks for cannot be run in it, as create says it
         """
+        return asking(self.moves, lambda may_ask: self._explain(question, coarse=coarse, may_ask=may_ask))
+
+    def _explain(self, question: Question, *, coarse: bool, may_ask: bool) -> Named:
         with self.index.current() as index, self.store.read() as tx:
             known_tenant(tx, question.tenant)
             check_named(tx, index, question.host, question.gpu)
@@ -222,9 +230,24 @@ class CapacityService:
                 explanation = explain_in(now.engine, request, fleet.views)
                 first = None if explanation.fits else first_reason(tx, now, exact, question)
             preempts = () if explanation.fits else self._preempts(tx, question, request, fleet)
+            moves = () if explanation.fits or coarse else self._moves(tx, question, request, may_ask=may_ask)
             if explanation.placement is not None:
                 check_roles(tx, offering, question.tenant, explanation.placement.host_id)
-        return Named(explanation=led_by(explanation, first, exact), names=fleet.vm_names, preempts=preempts)
+        return Named(
+            explanation=led_by(explanation, first, exact), names=fleet.vm_names, preempts=preempts, moves=moves
+        )
+
+    def _moves(self, tx: Transaction, question: Question, request: Request, *, may_ask: bool) -> tuple[str, ...]:
+        """Found as create does with ``with_moves``. :raises Unasked: drivers may still refuse some"""
+        may = may_move_for(tx, question, with_moves=True, preempt=False)
+        legal = LegalMoves(
+            tx=tx, fleet=self.index, moves=self.moves, may_ask=may_ask,
+            may_move=lambda vm: may is None or vm.id in may,
+        )  # fmt: skip
+        fitting = fit_by_moves(legal, request)
+        moves = () if fitting is None else fitting[1]
+        named = ((tx.vms.find_id(move.vm), move) for move in moves)
+        return tuple(f"{vm.full_name} from {move.source} to {move.target}" for vm, move in named if vm is not None)
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
         """Chosen as create does: by how long they have run."""

@@ -147,7 +147,7 @@ class VmMoves:
             self.planner.reserve(plan)
         try:
             with self.store.begin() as tx:
-                return self._begin(tx, request, vm, plan)
+                return self.begin(tx, request, vm, plan)
         finally:
             self.planner.index.release(plan.vm.id)
 
@@ -181,6 +181,15 @@ class VmMoves:
             raise _Refused(vm, plan.vm.host, limits)
         return plan
 
+    def planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, request: MoveVm) -> VmPlan:
+        """Of a move that was found legal in this moment.
+
+        :raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons"""
+        try:
+            return self._planned(tx, fleet, vm, request, frozenset())
+        except _Refused as error:
+            raise _stays_off({error.host: error}) from error
+
     def _placed(self, tx: Transaction, vm: Vm, request: MoveVm, off: frozenset[str]) -> VmPlan:
         spec = replace(request.spec or vm.spec, host=request.host, gpu=request.gpu)
         return self.planner.plan(tx, spec, leaving=Leaving(vm, off))
@@ -199,8 +208,10 @@ class VmMoves:
                 _check_consent(tx, vm, now)
         return vm
 
-    def _begin(self, tx: Transaction, request: MoveVm, planned_for: Vm, plan: VmPlan) -> Started:
-        """:raises ClaimLost: what was planned is true no more"""
+    def begin(self, tx: Transaction, request: MoveVm, planned_for: Vm, plan: VmPlan) -> Started:
+        """Not submitted yet.
+
+        :raises ClaimLost: what was planned is true no more"""
         vm = self._settled(tx, request)
         if vm != planned_for:
             raise ClaimLost(f"VM {vm.full_name} has changed")

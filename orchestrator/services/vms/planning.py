@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.quota_names import board_name
@@ -14,6 +15,7 @@ from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.moves.rearranging import PlannedMove
 from orchestrator.core.offerings.offering import Offering, check_supported
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.from_offering import request_for
@@ -58,6 +60,10 @@ class _Asked:
     """The GPU instance around it."""
 
 
+_Placed = tuple[Placement, tuple[Vm, ...], tuple[PlannedMove, ...]]
+"""Where, who is stopped for it, and who moves."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class VmPlan:
     """A VM as it would be stored now."""
@@ -68,6 +74,10 @@ class VmPlan:
     why: str
     victims: tuple[Vm, ...] = ()
     """Who has to give its place back before the claim can be taken."""
+    moves: tuple[PlannedMove, ...] = ()
+    """Who has to go to another host before."""
+    leaving: tuple[tuple[Vm, VmPlan], ...] = ()
+    """These, each with what it gets there."""
     volumes: tuple[Volume, ...] = ()
     """Data volumes that it is given, as they are now."""
     run: PlannedRun | None = None
@@ -100,6 +110,22 @@ class VmPlan:
             tx.volumes.attach(volume, self.vm.id, self.vm.host, self.capacity)
 
 
+Fitting = Callable[[FleetIndex, Request], tuple[Placement, tuple[PlannedMove, ...]] | None]
+"""Where a request goes that fits nowhere, once VMs have moved."""
+
+
+@dataclass(frozen=True)
+class Others:
+    """Who may have to go when a VM does not fit. ``preempt``: some may have to give their places back. ``fitting``:
+    some may have to move, which goes before that."""
+
+    preempt: bool = False
+    fitting: Fitting | None = None
+
+
+_NOBODY = Others()
+
+
 @dataclass(frozen=True)
 class Leaving:
     """A VM that is to have a place on another host."""
@@ -122,14 +148,14 @@ class Planner:
     def reserve(self, plan: VmPlan) -> None:
         """No other plan of this process gets the place until it is released (services/fleet/index.py). Call it in the
         block of the index that the plan was made in."""
-        self.index.reserve(Reservation(vm=plan.vm, claim=None if plan.victims else plan.claim))
+        waits = plan.victims or plan.moves
+        self.index.reserve(Reservation(vm=plan.vm, claim=None if waits else plan.claim))
 
     def plan(
-        self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False,
+        self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, others: Others = _NOBODY,
         volumes: tuple[Volume, ...] = (), leaving: Leaving | None = None,
     ) -> VmPlan:  # fmt: skip
         """``stored``: the VM is there already; its id stays, and what it holds counts as free.
-        ``preempt``: when it does not fit, others may have to give their places back.
         ``volumes``: data volumes that it is given; it goes where they are.
         ``leaving``: whose place on another host than its own it is.
 
@@ -143,7 +169,7 @@ class Planner:
             check_named(tx, fleet, spec.host, spec.gpu)
             host, disk_bytes = place_with(volumes, spec.host, spec.host_disk_bytes)
             placed = replace(spec, host=host, disk_bytes=disk_bytes)
-            planned = self._planned(tx, fleet, placed, stored=stored, preempt=preempt, leaving=leaving)
+            planned = self._planned(tx, fleet, placed, stored=stored, others=others, leaving=leaving)
         claim = replace(planned.claim, disk_bytes=spec.host_disk_bytes)
         return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
 
@@ -154,7 +180,7 @@ class Planner:
         spec: VmSpec,
         *,
         stored: Vm | None,
-        preempt: bool,
+        others: Others,
         leaving: Leaving | None,
     ) -> VmPlan:
         vm_id = self.ids.new_uuid() if stored is None else stored.id
@@ -166,17 +192,17 @@ class Planner:
             wanted = replace(wanted, made=leaving.vm, moves=True, off_hosts=leaving.off_hosts)
         request = self.request(wanted)
         sought = self.request(in_coarse_steps(wanted)) if self.coarse else request
-        placed = self._place(tx, fleet, spec, sought, stored, preempt=preempt)
+        placed = self._place(tx, fleet, spec, sought, stored, others)
         if isinstance(placed, Refusal):
             raise _no_room(
                 placed, spec, first_reason(tx, fleet, request, spec, is_new=stored is None and leaving is None)
             )
-        placement, victims = placed
+        placement, victims, moves = placed
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
         if viewed is None or snapshot is None:
             raise ClaimLost(f"{host} has only just come")
-        freed = frozenset(vm.id for vm in victims) | {vm_id}
+        freed = frozenset((vm_id, *(vm.id for vm in victims), *(move.vm for move in moves)))
         drawn = self._draw(viewed, snapshot, placement, request.profile, freed)
         devices = tuple(map(offering.as_asked_for, drawn))
         overcommit = self.index.overcommit.of(viewed.seen.host)
@@ -209,7 +235,7 @@ class Planner:
             nic=None if vm.nic is None else vm.nic.function,
         )
         capacity = replace(capacity_of(viewed.facts, overcommit), node_memory=node_memory(vm, viewed, overcommit))
-        return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
+        return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims, moves=moves)
 
     def wanted(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, offering: Offering, stored: Vm | None
@@ -223,24 +249,25 @@ class Planner:
         return request_for(wanted, now_s=self.clock.now())
 
     def _place(
-        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, stored: Vm | None, *, preempt: bool
-    ) -> tuple[Placement, tuple[Vm, ...]] | Refusal:
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, stored: Vm | None, others: Others
+    ) -> _Placed | Refusal:
         if stored is not None and stored.deallocated is None:
-            return _place_again(fleet, stored, request)
-        answer = place_in(fleet.engine, request)
+            answer = _place_again(fleet, stored, request)
+        else:
+            answer = place_in(fleet.engine, request)
         if isinstance(answer, Placement):
-            return answer, ()
-        return (self._preempting(tx, fleet, spec, request) if preempt else None) or answer
+            return answer, (), ()
+        if others.fitting is not None and (moved := others.fitting(fleet, request)) is not None:
+            return moved[0], (), moved[1]
+        return (self._preempting(tx, fleet, spec, request) if others.preempt else None) or answer
 
-    def _preempting(
-        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request
-    ) -> tuple[Placement, tuple[Vm, ...]] | None:
+    def _preempting(self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request) -> _Placed | None:
         preemptible = preemptible_now(tx, tenant=spec.tenant, priority=spec.priority)
         victims_and_plan = place_preempting(request, fleet.fleet().views, preemptible)
         if victims_and_plan is None:
             return None
         placement, preemption = victims_and_plan
-        return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims)
+        return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims), ()
 
     def _draw(
         self, viewed: Viewed, snapshot: HostSnapshot, placement: Placement, profile: str, leaving: frozenset[str]
@@ -280,7 +307,7 @@ class Planner:
         return device
 
 
-def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> tuple[Placement, tuple[Vm, ...]] | Refusal:
+def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> Placement | Refusal:
     """On its host, as if it held nothing there.
 
     :raises ClaimLost: nothing is known of the host in this moment"""
@@ -289,8 +316,7 @@ def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> tuple[Placement
         raise ClaimLost(f"{vm.host} has only just come")
     engine = PlacementEngine([viewed.view])
     engine.release(vm.id)
-    answer = place_in(engine, request)
-    return answer if isinstance(answer, Refusal) else (answer, ())
+    return place_in(engine, request)
 
 
 def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None) -> VgpuctlError:

@@ -12,9 +12,10 @@ from orchestrator.core.moves.moves import UNASKED, Moving, barred_hosts, limits_
 from orchestrator.core.moves.rearranging import Mover, PlannedMove, Rearrangement
 from orchestrator.core.moves.verdicts import MoveKind, limits_on
 from orchestrator.core.placement.rules.named import OffHosts
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.placement.views import Placement, Request
+from orchestrator.core.vms.vm import Vm, VmShape
 from orchestrator.services.fleet.index import FleetIndex
-from orchestrator.services.vms.deallocating import idle
+from orchestrator.services.vms.deallocating import idle, preemptible_now
 from orchestrator.services.vms.moves import MoveService
 from orchestrator.store.transaction import Transaction
 
@@ -45,6 +46,30 @@ def asking(moves: MoveService, act: Callable[[bool], T]) -> T:
             for tenant, name, host in sorted(error.pairs):
                 moves.to_host(tenant, name, host)
     return act(False)
+
+
+def may_move_for(tx: Transaction, shape: VmShape, *, with_moves: bool, preempt: bool) -> frozenset[str] | None:
+    """Ids of the VMs that may move for such a one; None: each. Those of its own tenant, and of others where an operator
+    lets its tenant have them make way; of a request that would stop VMs, at least those."""
+    if with_moves and tx.policies.get(shape.tenant).preempt:
+        return None
+    own = (vm.id for vm in tx.vms.list(tenant=shape.tenant)) if with_moves else ()
+    lower = preemptible_now(tx, tenant=shape.tenant, priority=shape.priority) if preempt else {}
+    return frozenset((*own, *lower))
+
+
+def fit_by_moves(legal: LegalMoves, request: Request) -> tuple[Placement, tuple[PlannedMove, ...]] | None:
+    """Where a request goes that fits nowhere, once VMs have moved: what a create does is what explain says. None: no
+    few legal moves make it fit.
+
+    :raises Unasked: drivers may still refuse some of these"""
+    search = legal.search()
+    try:
+        placement, moves = search.fit(request), tuple(search.moves)
+        legal.check_asked(moves)
+    finally:
+        search.undo()
+    return None if placement is None else (placement, moves)
 
 
 @dataclass(kw_only=True)

@@ -38,11 +38,12 @@ from orchestrator.services.vm_checks import (
     check_state,
     known_vm,
 )
-from orchestrator.services.vms.deallocating import begin_deallocation
 from orchestrator.services.vms.dry_run import actions_of, xml_of
 from orchestrator.services.vms.listing import VmListing
-from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
+from orchestrator.services.vms.making_way import MakingWay, add_vm
+from orchestrator.services.vms.planning import Others, Planner, VmPlan, check_still_open
 from orchestrator.services.vms.ports import check_addresses, with_ports
+from orchestrator.services.vms.rearranging import asking
 from orchestrator.services.vms.requirements import checked, sized_as, spec_of
 from orchestrator.services.vms.suspending import VmSuspension
 from orchestrator.services.vms.vm_volumes import volumes_for
@@ -59,6 +60,7 @@ class VmService(VmListing):
 
     engine: Engine
     planner: Planner
+    making_way: MakingWay
     networks: NetworkService
     suspension: VmSuspension
 
@@ -72,7 +74,8 @@ class VmService(VmListing):
         :raises NotFound: of tenant, profile, image, network, host or GPU; :raises Denied: ``preemption.not_allowed``
         """
         wanted = checked(request)
-        return self._raced(lambda: self._create(wanted))
+        moves = self.making_way.moving.moves
+        return self._raced(lambda: asking(moves, lambda may_ask: self._create(wanted, may_ask=may_ask)))
 
     def _raced(self, claim: Callable[[], Started]) -> Started:
         """Again when others were faster; what was started anew is submitted."""
@@ -85,13 +88,15 @@ class VmService(VmListing):
         hint = "many VMs are being made at once; try again"
         raise NoCapacity("gpu.no_capacity", "others were faster at every try", hint=hint)
 
-    def _create(self, request: CreateVm) -> Started:
-        """Planned in a read, while others write; claimed in a transaction that only writes."""
+    def _create(self, request: CreateVm, *, may_ask: bool) -> Started:
+        """Planned in a read, while others write; claimed in a transaction that only writes.
+
+        :raises Unasked: drivers have a word yet; where ``may_ask``"""
         with self.planner.index.current(), self.store.read() as tx:
             if (existing := tx.vms.find(request.tenant, request.name)) is not None:
                 return _repeated(tx, existing, sized_as(existing.spec, request))
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
-            plan = self._planned(tx, request, secret, reserve=True)
+            plan = self._planned(tx, request, secret, reserve=True, may_ask=may_ask)
             to_make = any(tx.networks.find(name) is None for name in plan.vm.spec.networks)
         try:
             if to_make:
@@ -100,7 +105,8 @@ class VmService(VmListing):
             with self.store.claim() as tx:
                 return self._claim(tx, request, plan)
         finally:
-            self.planner.index.release(plan.vm.id)
+            for reserved in (plan, *(place for _, place in plan.leaving)):
+                self.planner.index.release(reserved.vm.id)
 
     def _claim(self, tx: Transaction, request: CreateVm, plan: VmPlan) -> Started:
         """VM, claims and operation.
@@ -116,7 +122,8 @@ class VmService(VmListing):
         if plan.vm.spec.user_data is not None and request.user_data is not None:
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
         kind = "create_vm" if request.start else "create_stopped_vm"
-        started = self._begin_preempting(tx, plan) if plan.victims else self._begin(tx, kind, plan.vm, plan)
+        goes_first = plan.victims or plan.leaving
+        started = self.making_way.begin(tx, plan) if goes_first else self._begin(tx, kind, plan.vm, plan)
         tx.networks.take(plan.vm)
         if plan.run is None:
             return started
@@ -124,8 +131,9 @@ class VmService(VmListing):
         return replace(started, provisioning=plan.run.operation.id)
 
     def _planned(
-        self, tx: Transaction, request: CreateVm, secret: str | None, *, reserve: bool, coarse: bool = False
-    ) -> VmPlan:
+        self, tx: Transaction, request: CreateVm, secret: str | None, *, reserve: bool,
+        may_ask: bool, coarse: bool = False,
+    ) -> VmPlan:  # fmt: skip
         """Within what the tenant's policy and quota allow."""
         known_tenant(tx, request.tenant)
         policy = tx.policies.get(request.tenant)
@@ -140,36 +148,17 @@ class VmService(VmListing):
         spec = spec_of(known.sized(request, offering), secret, networks, on_hosts, pool)
         check_pool_has(tx, pool, spec.disk_bytes)
         roles = wanted_roles(request, offering)
-        plan = replace(self.planner, coarse=coarse).plan(tx, spec, preempt=request.preempt, volumes=volumes)
+        fitting = self.making_way.fitting(tx, request, may_ask=may_ask)
+        plan = replace(self.planner, coarse=coarse).plan(
+            tx, spec, volumes=volumes, others=Others(request.preempt, fitting)
+        )
         end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
         plan = replace(plan, vm=with_ports(tx, replace(plan.vm, lease_end=end), request.addresses))
         within_quota(tx, plan.vm)
         plan = replace(plan, run=planned_run(tx, plan.vm, roles, clock=self.planner.clock, ids=self.planner.ids))
         if reserve:
             self.planner.reserve(plan)
-        return plan
-
-    def _begin_preempting(self, tx: Transaction, plan: VmPlan) -> Started:
-        """The victims' places are given back first. Until then nobody else gets them (services/fleet/view.py)."""
-        clock, ids, vm = self.planner.clock, self.planner.ids, plan.vm
-        freeing = tuple(begin_deallocation(tx, victim, "preempted", clock=clock, ids=ids).id for victim in plan.victims)
-        for victim in plan.victims:
-            subject, outcome = victim.full_name, f"for {vm.full_name}"
-            tx.audit.append(at=clock.now(), actor=actor(), action="preempt", subject=subject, outcome=outcome)
-        operation = new_operation("preempt_for_vm", vm, clock=clock, ids=ids)
-        _add(tx, held_by(operation, vm))
-        plan.take_volumes(tx)
-        claim, capacity = asdict(plan.claim), asdict(plan.capacity)
-        inputs: dict[str, object] = {
-            "vm": vm.spec.name,
-            **undo_inputs(vm),
-            "claim": claim,
-            "capacity": capacity,
-            **plan.inputs,
-        }
-        record(tx, operation, host=vm.host, inputs=inputs, waits_for=freeing)
-        stopped = tuple(victim.full_name for victim in plan.victims)
-        return Started(operation=operation.id, name=vm.spec.name, first=freeing, preempted=stopped)
+        return self.making_way.with_places(tx, plan, reserve=reserve)
 
     def _begin(
         self, tx: Transaction, kind: str, vm: Vm, plan: VmPlan | None = None, more: Mapping[str, object] | None = None
@@ -178,7 +167,7 @@ class VmService(VmListing):
         if plan is None:
             tx.vms.update(held_by(operation, vm))
         else:
-            _add(tx, held_by(operation, vm))
+            add_vm(tx, held_by(operation, vm))
             plan.take(tx)
         inputs = {"vm": vm.spec.name, **undo_inputs(vm), **(more or {}), **(plan.inputs if plan is not None else {})}
         record(tx, operation, host=vm.host, inputs=inputs)
@@ -187,11 +176,15 @@ class VmService(VmListing):
     def plan(self, request: CreateVm, *, coarse: bool = False) -> DryRun:
         """What :meth:`create` would do; raises what it would raise. ``coarse``: for who does not watch the pool."""
         wanted = checked(request)
+        moves = self.making_way.moving.moves
+        return asking(moves, lambda may_ask: self._plan(wanted, may_ask=may_ask, coarse=coarse))
+
+    def _plan(self, wanted: CreateVm, *, may_ask: bool, coarse: bool) -> DryRun:
         with self.planner.index.current(), self.store.read() as tx:
             existing = tx.vms.find(wanted.tenant, wanted.name)
             if existing is not None:
                 raise already_there(existing)
-            plan = self._planned(tx, wanted, None, reserve=False, coarse=coarse)
+            plan = self._planned(tx, wanted, None, reserve=False, may_ask=may_ask, coarse=coarse)
             networks = self.networks.of(tx, wanted.tenant, wanted.networks)
             actions = actions_of(tx, plan.vm, networks, plan.volumes)
         return DryRun(
@@ -201,6 +194,7 @@ class VmService(VmListing):
             actions=actions,
             domain_xml=xml_of(plan.vm, actions),
             preempts=tuple(vm.full_name for vm in plan.victims),
+            moves=tuple(vm.full_name for vm, _ in plan.leaving),
             provision=() if plan.run is None else plan.run.wanted.roles,
         )
 
@@ -365,13 +359,6 @@ class VmService(VmListing):
             if operation is not None:
                 self.engine.submit(operation)
         return started
-
-
-def _add(tx: Transaction, vm: Vm) -> None:
-    """With what its disk takes of its pool. :raises Conflict: ``vm.exists``; :raises ClaimLost: the pool is full"""
-    tx.vms.add(vm)
-    if vm.spec.pool is not None:
-        tx.pools.take(vm.spec.pool, vm.id, vm.spec.disk_bytes)
 
 
 def _so_already(vm: Vm, *, settled: VmState) -> Started:

@@ -18,6 +18,7 @@ from typing import Final
 
 from tests.bench.moves.by_hand import Pauses, by_hand
 from tests.bench.moves.in_memory import PARALLEL, VMS, drained, forecast_error
+from tests.bench.moves.rearranged import GPUS, HOSTS, LOAD, accepted, defragmented
 from tests.bench.placement.rows import Row, keep, read, rows_of, table
 from tests.lab.two_hosts import Site, two_hosts
 
@@ -75,7 +76,21 @@ def _drained() -> list[Row]:
     return rows_of("moves", f"drain of {VMS} VMs", f"{PARALLEL} at once", drained())
 
 
-CASES: Final[dict[str, Callable[[], list[Row]]]] = {"forecast": _forecasts, "drain": _drained, "lab": _on_lab_hosts}
+def _rearranged() -> list[Row]:
+    fleet = f"{HOSTS} hosts of {GPUS} L40S"
+    return [
+        *rows_of("moves", f"{fleet}, load {LOAD}", "no moves", accepted(with_moves=False)),
+        *rows_of("moves", f"{fleet}, load {LOAD}", "with moves", accepted(with_moves=True)),
+        *rows_of("moves", f"{fleet}, half of the VMs gone", "defragment", defragmented()),
+    ]
+
+
+CASES: Final[dict[str, Callable[[], list[Row]]]] = {
+    "forecast": _forecasts,
+    "drain": _drained,
+    "rearranged": _rearranged,
+    "lab": _on_lab_hosts,
+}
 
 
 def main() -> None:

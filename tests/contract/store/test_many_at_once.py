@@ -12,7 +12,7 @@ from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
-from orchestrator.services.vms.planning import Leaving, Planner, VmPlan
+from orchestrator.services.vms.planning import Leaving, Others, Planner, VmPlan
 from orchestrator.services.vms.vms import VmService
 from orchestrator.store.transaction import Transaction
 from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
@@ -22,6 +22,9 @@ AT_ONCE = 16
 PROFILE = "GRID T4-2Q"
 PLACES = 16
 """Of that size, on two GPUs of 16 GB."""
+
+
+_NOBODY = Others()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +39,11 @@ class CountingPlanner(Planner):
         spec: VmSpec,
         stored: Vm | None = None,
         *,
-        preempt: bool = False,
+        others: Others = _NOBODY,
         volumes: tuple[Volume, ...] = (),
         leaving: Leaving | None = None,
     ) -> VmPlan:
-        made = super().plan(tx, spec, stored, preempt=preempt, volumes=volumes, leaving=leaving)
+        made = super().plan(tx, spec, stored, others=others, volumes=volumes, leaving=leaving)
         self.planned.append(spec.name)
         return made
 
