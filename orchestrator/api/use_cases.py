@@ -11,6 +11,7 @@ from orchestrator.core.event import EventIds
 from orchestrator.core.vms.network import DEFAULT_RANGE
 from orchestrator.operations.context import World
 from orchestrator.ports.engine import Engine
+from orchestrator.ports.host import ByteStream
 from orchestrator.ports.readings import OtherControllers
 from orchestrator.ports.webhooks import WebhookSender
 from orchestrator.reconcile.defragmenting import Defragmenter
@@ -121,6 +122,8 @@ class Site:
     engines: Engines
     tenant_subnets: IPv4Network = DEFAULT_RANGE
     hand_back_s: float = HAND_BACK_S
+    connect: Callable[[str, int], ByteStream] | None = None
+    """To floating addresses; None: nobody is led there from here."""
     go_on: Callable[[], object] | None = None
     """Takes maintenances on, as soon as may be; None: at once."""
 
@@ -149,7 +152,7 @@ def services_of(
     )
     planner, access = (
         Planner(index=index, clock=clock, ids=ids),
-        GuestAccessService(store=store, link=world.link, clock=clock),
+        GuestAccessService(store=store, link=world.link, clock=clock, connect=site.connect),
     )
     moves = MoveService(
         store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock),

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from orchestrator.adapters.ansible.ssh_proxy import tcp_stream
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.controllers.peer_auth import announce_address, credential
 from orchestrator.adapters.controllers.readings import ReadingsElsewhere
@@ -326,7 +327,7 @@ def _site(settings: Settings, world: World, key: bytes, engines: Engines) -> Sit
     shown = credential(settings.state / "secrets" / "controller_credential")
     others = ReadingsElsewhere(world.store, controller_name(settings.state), shown)
     return Site(
-        key=key, tenancy=tenants, overcommit=overcommit, sender=sender, others=others,
+        key=key, tenancy=tenants, overcommit=overcommit, sender=sender, others=others, connect=tcp_stream,
         tenant_subnets=settings.tenant_subnets, engines=engines,
         hand_back_s=settings.hand_back_days * 86400,
     )  # fmt: skip

@@ -4,25 +4,31 @@ lead outside its own southbound says."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from orchestrator.adapters.ansible.ssh_proxy import tcp_stream
 from orchestrator.adapters.ovn.databases import OvnDatabases
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, Unknown, VgpuctlError
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, Retryable, Unknown, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.hosts.host import Host
 from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.overlay import NewOvnNetwork
 from orchestrator.core.provider_networks import NewProviderNetwork
 from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.host import ByteStream, HostLink
 from orchestrator.services.northbound import NorthboundKeeper, compare
 from orchestrator.services.provider_networks import ProviderNetworkService
 from tests.contract.test_groups_in_ovn import MaybeAway
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.ovn_databases import RealOvn
+from tests.fakes.ports import own_port
 
 OUTSIDE = NewProviderNetwork(
     physical="physnet1", vlan=120, subnet="192.0.2.0/24", gateway="192.0.2.1", addresses="192.0.2.100-192.0.2.103"
@@ -297,3 +303,30 @@ def test_with_ovn_away_nothing_is_led_and_what_it_missed_is_written_later(
     assert floating.list(None)[0].vm == "web"
     _repair(plane)
     assert any(row.startswith(f"dnat_and_snat,{address}") for row in _nats(ovn))
+
+
+class NotOnIt:
+    """A host that is on none of its VM's networks."""
+
+    def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
+        raise Conflict("vm.no_address", f"VM {vm} has no address that host {host.name} reaches on port {port}")
+
+
+def test_a_vm_is_reached_by_its_floating_address_where_its_host_is_not_on_its_network(plane: ControlPlane) -> None:
+    _create(plane, "web")
+    floating = plane.services.floating_addresses
+    address = floating.create("default").address
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        own, led = listening.getsockname()[1], list[str]()
+
+        def connect(to: str, port: int) -> ByteStream:
+            led.append(to)
+            return tcp_stream("127.0.0.1", port)
+
+        access = replace(plane.services.guest_access, link=cast(HostLink, NotOnIt()), connect=connect)
+        _refused("vm.no_address", Conflict, access.open_tcp, "default", "web", own)
+        floating.attach("default", address, "web")
+        with closing(access.open_tcp("default", "web", own)):
+            listening.accept()[0].close()
+        _refused("vm.unreachable", Retryable, access.open_tcp, "default", "web", own_port())
+    assert led == [address, address]

@@ -4,12 +4,12 @@ its host: the serial console, what it wrote, the display, a connection to one of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput, Retryable
 from orchestrator.core.gpu.licence import GuestLicence, licence_of
 from orchestrator.core.guest.guest import GuestRecord
 from orchestrator.core.guest.settings import SettingValue, check_roles, check_secrets, check_settings, check_token_given
@@ -117,6 +117,17 @@ def _no_display(vm: Vm) -> Conflict:
     return Conflict("vm.no_display", f"VM {name} runs without a graphical console", hint=hint)
 
 
+def _connected(connect: Callable[[str, int], ByteStream], address: str, port: int) -> ByteStream:
+    """:raises Retryable: ``vm.unreachable``"""
+    try:
+        return connect(address, port)
+    except Retryable as error:
+        hint = "do its security groups let it in ('vgpuctl security-group list'), and is this server let there?"
+        raise Retryable(
+            "vm.unreachable", f"the VM does not answer on port {port} of {address}", hint=hint, details=error.message
+        ) from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class GuestAccessService:
     """Open its console or its display, read what the first wrote, reach its ports. Each is on record before the first
@@ -125,6 +136,8 @@ class GuestAccessService:
     store: Store
     link: HostLink
     clock: Clock
+    connect: Callable[[str, int], ByteStream] | None = None
+    """From this machine to an address and a port, raising Retryable; None: it does not."""
 
     def open_console(self, tenant: str, name: str) -> ByteStream:
         """:raises Conflict: ``vm.not_running``"""
@@ -148,13 +161,23 @@ class GuestAccessService:
         return self.link.console_log(self._opening(vm, "read_console_log"), vm.id, most)
 
     def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
-        """A connection to a port of the VM, made from its host.
+        """A connection to a port of the VM, made from its host; where that is on none of its networks, from here to its
+        floating address.
 
-        :raises InvalidInput: ``port.out_of_range``; :raises Conflict: ``vm.not_running``"""
+        :raises InvalidInput: ``port.out_of_range``; :raises Conflict: ``vm.not_running``, ``vm.no_address``
+        :raises Retryable: ``vm.unreachable``"""
         if not 1 <= port <= 65535:
             raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
         vm = self.running(tenant, name)
-        return self.link.open_tcp(self._opening(vm, f"open_tcp {port}"), vm.id, port)
+        host = self._opening(vm, f"open_tcp {port}")
+        try:
+            return self.link.open_tcp(host, vm.id, port)
+        except Conflict as error:
+            with self.store.read() as tx:
+                floating = tx.floating_addresses.list(tenant, vm=vm.id)
+            if error.code != "vm.no_address" or self.connect is None or not floating:
+                raise
+            return _connected(self.connect, floating[0].address, port)
 
     def _opening(self, vm: Vm, action: str) -> Host:
         """Its host. Who reaches into a guest is on record before the first byte."""
