@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -65,14 +66,25 @@ class RowChange:
     operations: tuple[Operation, ...]
 
 
+@lru_cache(maxsize=1024)
 def row_uuid(table: str, key: str) -> UUID:
-    """Of the row with that key."""
+    """Of the row with that key. What one transaction says of a network names the same few again and again."""
     return uuid5(_NAMESPACE, f"{table} {key}")
 
 
 def difference(wanted: Iterable[OvnRow], existing: Existing, site: str) -> tuple[RowChange, ...]:
     """For these rows, whatever else exists. Rows come after those that they are in."""
     return tuple(change for row in wanted for change in _of_row(row, existing, site))
+
+
+def inserted(new: Iterable[OvnRow], beneath: Iterable[OvnRow], site: str) -> tuple[Operation, ...]:
+    """Writes new rows without having read any. Refused whole where one of them exists, or where one of those
+    ``beneath`` them is not as it should be by then: that takes :func:`difference`."""
+    held = tuple(
+        _unless(row.table, str(row.uuid), {name: _written(value) for name, value in row.columns.items()})
+        for row in beneath
+    )
+    return (*held, *operations_of(difference(new, {}, site)))
 
 
 def operations_of(changes: Iterable[RowChange]) -> tuple[Operation, ...]:
@@ -180,9 +192,13 @@ def _where(uuid: str) -> list[Any]:
 
 
 def _still(table: str, uuid: str, column: str, value: Any) -> Operation:
-    """Refuses the transaction where that set of references is another by then (RFC 7047, 5.2.6)."""
-    row = {column: ["set", [["uuid", each] for each in sorted(_plain(value))]]}
-    return {"op": "wait", "table": table, "where": _where(uuid), "columns": [column], "until": "==", "rows": [row],
+    """Refuses the transaction where that set of references is another by then."""
+    return _unless(table, uuid, {column: ["set", [["uuid", each] for each in sorted(_plain(value))]]})
+
+
+def _unless(table: str, uuid: str, row: Mapping[str, Any]) -> Operation:
+    """Refuses the transaction where the row has other columns (RFC 7047, 5.2.6)."""
+    return {"op": "wait", "table": table, "where": _where(uuid), "columns": list(row), "until": "==", "rows": [row],
             "timeout": 0}  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.northbound.groups import in_use, members_of, rows_of_groups
 from orchestrator.core.northbound.networks import card_rows, cards_of, network_rows
 from orchestrator.core.northbound.outside import address_rows, rows_out
-from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal
+from orchestrator.core.northbound.rows import OvnRow, difference, inserted, operations_of, removal
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
@@ -30,10 +30,16 @@ def write_ports(context: Context, vm: Vm, hosts: tuple[str, ...]) -> None:
     northbound = context.world.northbound
     if northbound is None:
         raise no_ovn()
-    wanted = _rows(context, vm, tuple(dict.fromkeys(hosts)), with_networks=True)
+    beneath, own = _rows(context, vm, tuple(dict.fromkeys(hosts)))
     site = context.world.store.site
     with northbound.open() as session:
-        session.change(operations_of(difference(wanted, session.read(wanted), site)))
+        try:
+            session.change(inserted(own, beneath, site))
+        except Retryable as error:
+            if error.code != "ovn.outdated":
+                raise
+            wanted = (*beneath, *own)
+            session.change(operations_of(difference(wanted, session.read(wanted), site)))
 
 
 def remove_ports(context: Context, vm: Vm) -> None:
@@ -41,7 +47,7 @@ def remove_ports(context: Context, vm: Vm) -> None:
     northbound = context.world.northbound
     if vm.ports and northbound is not None:
         with warned(context):
-            _remove(northbound, _rows(context, vm, (vm.host,), with_networks=False))
+            _remove(northbound, _rows(context, vm, (vm.host,))[1])
 
 
 def _remove(northbound: Northbound, rows: tuple[OvnRow, ...]) -> None:
@@ -80,21 +86,22 @@ def networks_in_ovn(tx: Transaction, networks: Iterable[Network]) -> tuple[OvnRo
     return tuple(rows)
 
 
-def _rows(context: Context, vm: Vm, hosts: tuple[str, ...], *, with_networks: bool) -> tuple[OvnRow, ...]:
+def _rows(context: Context, vm: Vm, hosts: tuple[str, ...]) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
+    """What its cards stand on, and their own."""
     cards = cards_of(vm, hosts)
     tenant, site = vm.spec.tenant, context.world.store.site
     with context.world.store.read() as tx:
         networks = [(tx.networks.find(name), card) for name, card in cards]
         groups = tx.security_groups.list(tenant)
         floating = tx.floating_addresses.list(tenant, vm=vm.id)
-        beneath = networks_in_ovn(tx, [network for network, _ in networks if network]) if with_networks else ()
+        beneath = networks_in_ovn(tx, [network for network, _ in networks if network])
     of_cards = GroupsOfCards(groups)
     names = {network: of_cards.of(tenant, vm.id, network) for network, _ in cards}
     used = {(tenant, name) for several in names.values() for name in several}
-    rows = [*rows_of_groups(site, in_use(groups, used))] if with_networks else []
-    rows += [*beneath, *address_rows(floating, {vm.id: vm}, {each.name: each for each, _ in networks if each})]
+    rows = [*rows_of_groups(site, in_use(groups, used)), *beneath]
+    own = [*address_rows(floating, {vm.id: vm}, {each.name: each for each, _ in networks if each})]
     for network, card in networks:
         if network is not None and network.overlay is not None:
             guarded = replace(card, groups=members_of(site, tenant, names[network.name]))
-            rows += card_rows(network, network.overlay, guarded)
-    return tuple(rows)
+            own += card_rows(network, network.overlay, guarded)
+    return tuple(rows), tuple(own)

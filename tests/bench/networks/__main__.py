@@ -14,7 +14,7 @@ from statistics import median
 
 from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.core.northbound.networks import TABLES, Card, card_rows, network_rows, rows_of
-from orchestrator.core.northbound.rows import difference, left_over, operations_of
+from orchestrator.core.northbound.rows import difference, inserted, left_over, operations_of
 from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.vms.network import Network
 from tests.bench.placement.rows import rows_of as measured
@@ -63,9 +63,9 @@ def main() -> None:
 
         def card(number: int) -> None:
             network = _network(number)
-            wanted = (*network_rows(*network), *card_rows(*network, _card(number, 100)))
+            new = card_rows(*network, _card(number, 100))
             with northbound.open() as session:
-                session.change(operations_of(difference(wanted, session.read(wanted), "site")))
+                session.change(inserted(new, network_rows(*network), "site"))
 
         def bare(number: int) -> None:
             network = _network(number)
