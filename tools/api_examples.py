@@ -95,7 +95,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "security-groups", {"name": "web"}), ("POST", "pools", {"name": "fast"}), ("GET", "pools/fast", None),
 )  # fmt: skip
 PATH: Final = NetworkPath(
-    network="blue", sender="10.0.0.10", receiver="10.0.0.11", arrives=True,
+    network="blue", sender="10.0.0.10", receiver="10.0.0.11", obstacles=(), arrives=True,
     judgements=(
         Judgement(direction="out", group="default", rule=ANYWHERE),
         Judgement(direction="in", group="web", rule=SecurityRule(direction="in", protocol="tcp", first_port=443)),

@@ -205,7 +205,7 @@ def services_of(
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,
         network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),
-        network_paths=NetworkPathService(store=store, tracer=site.engines.tracer),
+        network_paths=NetworkPathService(store=store, tracer=site.engines.tracer, overlay=site.engines.overlay),
         provider_networks=ProviderNetworkService(store=store, clock=clock, ids=ids, overlay=site.engines.overlay),
         floating_addresses=FloatingAddressService(store=store, clock=clock, ids=ids, in_ovn=in_ovn),
         security_groups=SecurityGroupService(store=store, clock=clock, in_ovn=in_ovn),

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 from uuid import UUID, uuid5
@@ -172,8 +173,10 @@ def port_id(vm_id: str, card: int) -> str:
     return str(uuid5(_PORTS, f"{vm_id} {card}"))
 
 
+@lru_cache(maxsize=1024)
 def router_of(subnet: str) -> str:
-    return str(IPv4Network(subnet)[1])
+    """Its first address. Asked several times for each card that is written."""
+    return str(IPv4Network(subnet).network_address + 1)
 
 
 def parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -75,6 +75,16 @@ class OvnChassis:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OvnBinding:
+    """Where a port is, as hosts have told OVN."""
+
+    chassis: str | None
+    """Name of the one that has it; None: none does."""
+    up: bool
+    """Its flows are set up there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OvnReading:
     """All of it at one moment. What is read of a database is of the first of its servers that answered."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.core.northbound.rows import Existing, Operation, OvnRow
-from orchestrator.core.ovn import CertificateFor, OvnReading
+from orchestrator.core.ovn import CertificateFor, OvnBinding, OvnReading
 
 
 class Overlay(Protocol):
@@ -17,6 +17,11 @@ class Overlay(Protocol):
 
     def read(self) -> OvnReading:
         """What is there now; changes nothing. A server that does not answer is told of in it."""
+
+    def bindings(self, ports: Iterable[str]) -> Mapping[str, OvnBinding]:
+        """Where OVN has these ports, by their ids; nothing of those that ovn-northd has not carried over.
+
+        :raises Retryable: ``ovn.unreachable``"""
 
 
 class NorthboundSession(Protocol):

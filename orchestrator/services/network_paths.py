@@ -13,10 +13,11 @@ from orchestrator.core.northbound.networks import SWITCH, Card, cards_of, router
 from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.northbound.trace import Judgement, Packet, Probe, arrives, judgements
 from orchestrator.core.overlay import OvnNetwork, port_id
+from orchestrator.core.ovn import OvnBinding
 from orchestrator.core.security_groups import MAX_PORT, GroupsOfCards
 from orchestrator.core.vms.network import short_name
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.overlay import Tracer
+from orchestrator.ports.overlay import Overlay, Tracer
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
 
@@ -31,6 +32,8 @@ class NetworkPath:
     """IPv4 address of the VM that begins."""
     receiver: str
     """IPv4 address of the other."""
+    obstacles: tuple[str, ...]
+    """What keeps it from arriving, whatever the rules say, for people."""
     arrives: bool
     judgements: tuple[Judgement, ...]
     """Of the sender's groups, then of the receiver's, as far as it came."""
@@ -38,10 +41,11 @@ class NetworkPath:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPathService:
-    """``tracer`` None: the site has no OVN."""
+    """``tracer``, ``overlay`` None: the site has no OVN."""
 
     store: Store
     tracer: Tracer | None
+    overlay: Overlay | None
 
     def explain(self, tenant: str, sender: str, receiver: str, protocol: Probe, port: int | None) -> NetworkPath:
         """``sender``, ``receiver``: names of VMs of the tenant; ``port``: of the receiver, of TCP and UDP.
@@ -61,7 +65,7 @@ class NetworkPathService:
             groups = tx.security_groups.list(tenant)
             shared = _shared(*vms)
             network = None if shared is None else tx.networks.find(shared[0])
-        if self.tracer is None or shared is None or network is None or network.overlay is None:
+        if self.tracer is None or self.overlay is None or shared is None or network is None or network.overlay is None:
             raise Conflict(
                 "network.not_together", f"{sender} and {receiver} are on no network of kind ovn together",
                 hint="'vgpuctl network show NAME' has the VMs on a network",
@@ -77,13 +81,28 @@ class NetworkPathService:
             addresses=(source.address, target.address), protocol=protocol, to_port=port,
         )  # fmt: skip
         trace = self.tracer.trace(str(row_uuid(SWITCH, network.overlay.id)), str(packet))
+        ends = (vms[0], source), (vms[1], target)
+        bindings = self.overlay.bindings(port_id(card.vm, card.number) for _, card in ends)
+        obstacles = tuple(
+            filter(None, (_obstacle(vm, bindings.get(port_id(card.vm, card.number))) for vm, card in ends))
+        )
         of_cards = GroupsOfCards(groups)
         used = {(tenant, group) for card in (source, target) for group in of_cards.of(tenant, card.vm, name)}
         return NetworkPath(
             network=short_name(name), sender=source.address, receiver=target.address,
-            arrives=arrives(trace, port_id(target.vm, target.number)),
+            obstacles=obstacles, arrives=not obstacles and arrives(trace, port_id(target.vm, target.number)),
             judgements=judgements(trace, verdicts(self.store.site, in_use(groups, used))),
         )  # fmt: skip
+
+
+def _obstacle(vm: Vm, binding: OvnBinding | None) -> str | None:
+    """Why nothing passes its card, whatever the rules say."""
+    name = vm.spec.name
+    if binding is None:
+        return f"OVN has not carried the card of {name} over to hosts yet"
+    if binding.chassis is None:
+        return f"no host has the card of {name}: OVN does not know {vm.host}, or is not at work there"
+    return None if binding.up else f"{binding.chassis} has not set the card of {name} up yet"
 
 
 def _shared(sender: Vm, receiver: Vm) -> tuple[str, Card, Card] | None:

@@ -19,6 +19,7 @@ from orchestrator.sim.pools import SimulatedPool
 ReadingsPace = Literal["live", "slow", "silent"]
 """How readings come: each period, each period and late, or none, as of an agent that does not know them."""
 BRIDGES: Final = (
+    Bridge(name="br-int", kind="openvswitch"),
     Bridge(name="br0", kind="linux"),
     Bridge(name="br120", kind="linux", vlans=("br0.120",)),
     Bridge(name="ovsbr0", kind="openvswitch"),

@@ -50,6 +50,7 @@ _OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "pro
 _WRITTEN: Final = TypeAdapter(GpuSnapshot)
 _GPU: Final = _WRITTEN.validator
 _FABRIC: Final = TypeAdapter(FabricSnapshot | None)
+_BRIDGE: Final = TypeAdapter(Bridge)
 _NODE: Final = TypeAdapter(NumaNode)
 _NIC: Final = TypeAdapter(HostNic)
 _VERSIONS: Final = ("kernel", "libvirt", "qemu", "driver")
@@ -80,7 +81,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         gpus=tuple(_gpu(kinds[number], own) for number, own in stored["gpus"]),
         agent_too_old=stored.get("agent_too_old", True),  # a server that did not ask had an older agent there
         unconfined=stored.get("unconfined", False),
-        bridges=tuple(Bridge(**{**bridge, "vlans": tuple(bridge["vlans"])}) for bridge in stored.get("bridges", ())),
+        bridges=tuple(_BRIDGE.validate_python(bridge) for bridge in stored.get("bridges", ())),
         fabric=_FABRIC.validate_python(stored.get("fabric")),
         nodes=tuple(_cached(_NODES, text, _NODE.validate_json) for text in stored.get("nodes", ())),
         features=tuple(stored.get("features", ())),

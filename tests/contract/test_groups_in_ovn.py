@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.adapters.ovn.ovsdb import unreachable
 from orchestrator.adapters.ovn.tracing import OvnTracer
@@ -130,11 +131,23 @@ def _grouped(plane: ControlPlane) -> None:
 
 def _paths(plane: ControlPlane, ovn: RealOvn) -> Callable[..., NetworkPath]:
     ovn.nbctl("--wait=sb", "--timeout=30", "sync")
+    with plane.store.read() as tx:
+        vms = tx.vms.list(tenant="default")
+    for vm in vms:
+        for number, _ in enumerate(vm.ports):
+            _plug(ovn, vm.host, port_id(vm.id, number))
     tracer = OvnTracer(southbound=(ovn.socket("southbound"),), keys=tuple)
-    service = NetworkPathService(store=plane.store, tracer=tracer)
+    south = OvnDatabases(northbound=(), southbound=(ovn.socket("southbound"),), trust=lambda: None)
+    service = NetworkPathService(store=plane.store, tracer=tracer, overlay=south)
     return lambda sender, receiver, port=5432, protocol="tcp": service.explain(
         "default", sender, receiver, protocol, port
     )
+
+
+def _plug(ovn: RealOvn, host: str, port: str) -> None:
+    """As ovn-controller of the host tells it."""
+    ovn.sbctl("--may-exist", "chassis-add", host, "geneve", "127.0.0.1")
+    ovn.sbctl("--may-exist", "lsp-bind", port, host, "--", "set", "port_binding", port, "up=true")
 
 
 def _said(path: NetworkPath) -> tuple[bool, list[str]]:
@@ -194,6 +207,16 @@ def test_what_passes_is_explained_by_the_rule_that_says_so(plane: ControlPlane, 
     with pytest.raises(Conflict) as refused_stopped:
         path("web", "db")
     assert refused_stopped.value.code == "vm.not_running"
+
+
+def test_a_card_that_no_host_has_set_up_is_reached_by_nobody(plane: ControlPlane, ovn: RealOvn) -> None:
+    path, db = _paths(plane, ovn), _vm(plane, "db")
+    for word, why in (
+        ("up=false", f"{db.host} has not set the card of db up yet"),
+        ("chassis=[]", f"no host has the card of db: OVN does not know {db.host}, or is not at work there"),
+    ):
+        ovn.sbctl("set", "port_binding", port_id(db.id, 0), word)
+        assert (path("web", "db").arrives, path("web", "db").obstacles) == (False, (why,))
 
 
 def test_a_vm_with_a_group_on_every_card_gets_none_where_nothing_keeps_to_it(plane: ControlPlane) -> None:

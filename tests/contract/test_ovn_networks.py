@@ -146,6 +146,30 @@ def test_a_host_without_ovn_is_no_candidate(plane: ControlPlane) -> None:
     assert "host.no_ovn" in [reason.code for reason in refused.value.reasons or ()]
 
 
+@pytest.mark.parametrize(
+    ("said", "why"), [({"problem": "ovn-controller does not answer"}, "ovn-controller does not answer"),
+                      ({"chassis": ("gpu-9", "gpu-9.test")}, "OVN calls it gpu-9")]
+)  # fmt: skip
+def test_a_host_where_ovn_is_not_at_work_takes_no_more_and_is_told_of(
+    plane: ControlPlane, said: dict[str, Any], why: str
+) -> None:
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    _create(plane)
+    plane.machine(T4_HOST).bridges = (replace(OVN_HOST[0], **said),)
+    plane.services.findings.observe(None)
+    (finding,) = (
+        each.finding for each in plane.services.findings.list(host=None) if each.finding.code == "host.no_ovn"
+    )
+    assert (finding.host, finding.observed) == (T4_HOST, why)
+    with pytest.raises(NoCapacity) as refused:
+        _create(plane, "more")
+    assert {reason.code for reason in refused.value.reasons or ()} >= {"host.no_ovn"}
+    plane.machine(T4_HOST).bridges = (replace(OVN_HOST[0], chassis=(T4_HOST,)),)
+    plane.services.findings.observe(None)
+    assert [each for each in plane.services.findings.list(host=None) if each.finding.code == "host.no_ovn"] == []
+    assert _create(plane, "more").state == "running"
+
+
 def test_with_the_central_away_vms_go_on_and_new_ones_say_so(
     plane: ControlPlane, ovn: RealOvn, northbound: MaybeAway
 ) -> None:

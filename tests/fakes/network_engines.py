@@ -36,7 +36,7 @@ def security(
     """Groups of such a site, who reaches whom there, and cards of VMs on its ``networks``."""
     groups = SecurityGroupService(store=store, clock=clock, in_ovn=ChangesInOvn(store=store, northbound=None))
     cards = NetworkCards(store=store, engine=engine, networks=cast(NetworkService, networks), clock=clock, ids=ids)
-    return groups, NetworkPathService(store=store, tracer=None), cards
+    return groups, NetworkPathService(store=store, tracer=None, overlay=None), cards
 
 
 def leading_outside(store: Store, clock: Clock, ids: Ids) -> tuple[ProviderNetworkService, FloatingAddressService]:

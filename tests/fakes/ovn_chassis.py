@@ -23,7 +23,7 @@ ids="ovn-bridge-datapath-type=netdev system-id=$1 ovn-remote=$2 ovn-encap-type=g
 for id in $ids; do ovs-vsctl --db="unix:$PWD/db.sock" --no-wait -- --may-exist add-br br-int \\
   -- set bridge br-int datapath_type=netdev -- set Open_vSwitch . "external-ids:$id"; done
 ovs-vswitchd "unix:$PWD/db.sock" --unixctl="$PWD/vswitchd.ctl" --log-file="$PWD/vswitchd" &
-ovn-controller "unix:$PWD/db.sock" --log-file="$PWD/controller" &
+ovn-controller "unix:$PWD/db.sock" --pidfile --log-file="$PWD/controller" &
 echo ready
 wait
 """

@@ -71,7 +71,8 @@ def good() -> dict[str, Any]:
     return document | files | {
         "domains": [_DOMAIN],
         "networks": ["default"], "problems": ["slow"], "confinement": "apparmor", "fabric": _FABRIC, "nodes": [_NODE],
-        "bridges": [{"name": "br0", "kind": "linux", "vlans": ["br0.7"]}], "nics": [_NIC], "dcgm_version": "4.4.1",
+        "bridges": [{"name": "br0", "kind": "linux", "vlans": ["br0.7"], "chassis": ["gpu-1"], "problem": "away"}],
+        "nics": [_NIC], "dcgm_version": "4.4.1",
         "pools": [_POOL],
     }  # fmt: skip
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from orchestrator.adapters.ovn.ovsdb import OvsdbClient, unreachable
-from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.ovn import OUR_ID, OvnChassis, OvnDatabase, OvnMember, OvnReading
+from orchestrator.adapters.ovn.ovsdb import OvsdbClient, plain_row, unreachable
+from orchestrator.core.errors import Retryable, VgpuctlError
+from orchestrator.core.ovn import OUR_ID, OvnBinding, OvnChassis, OvnDatabase, OvnMember, OvnReading
 
 _NAMES: Final[Mapping[OvnDatabase, str]] = {"northbound": "OVN_Northbound", "southbound": "OVN_Southbound"}
 _SERVER: Final = ("Database", ("name", "model", "connected", "leader", "index"))
@@ -59,6 +59,29 @@ class OvnDatabases:
             if member.error is None:
                 fields = of_database | fields
         return OvnReading(members=tuple(member for member, _ in answers), **fields)
+
+    def bindings(self, ports: Iterable[str]) -> Mapping[str, OvnBinding]:
+        """See :class:`orchestrator.ports.overlay.Overlay`. Of the first server that answers."""
+        trust, error = self.trust(), unreachable("it has no server")
+        chassis = {"op": "select", "table": "Chassis", "where": [], "columns": ["_uuid", "name"]}
+        of_ports = [
+            {"op": "select", "table": "Port_Binding", "where": [["logical_port", "==", port]],
+             "columns": ["logical_port", "chassis", "up"]} for port in ports
+        ]  # fmt: skip
+        for address in self.southbound:
+            try:
+                with OvsdbClient(address, trust, _LIMIT_S) as client:
+                    known, *bound = client.transact(_NAMES["southbound"], chassis, *of_ports)
+            except Retryable as failed:
+                error = failed
+                continue
+            names = {row["_uuid"]: str(row["name"]) for row in map(plain_row, known["rows"])}
+            rows = [plain_row(row) for answer in bound for row in answer["rows"]]
+            return {
+                str(row["logical_port"]): OvnBinding(chassis=names.get(str(row["chassis"])), up=row["up"] is True)
+                for row in rows
+            }
+        raise error
 
 
 def _ask(trust: ssl.SSLContext | None, database: OvnDatabase, address: str) -> tuple[OvnMember, dict[str, Any]]:

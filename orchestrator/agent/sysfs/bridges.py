@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from orchestrator.agent.open_vswitch import with_ovn
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
 from orchestrator.core.hosts.bridges import Bridge
+from orchestrator.core.overlay import INTEGRATION_BRIDGE
 
 _ASK_ETHTOOL, _DRIVER_INFO = 0x8946, 3  # SIOCETHTOOL of linux/sockios.h, ETHTOOL_GDRVINFO of linux/ethtool.h
 _OPENVSWITCH = "openvswitch"
@@ -58,7 +60,8 @@ class HostBridges:
     def _of_open_vswitch(self, net: Path, others: list[str]) -> list[Bridge]:
         if not (net / "ovs-system").exists():  # without its kernel module nobody needs to be asked
             return []
-        return [Bridge(name=name, kind="openvswitch") for name in others if self.driver(name) == _OPENVSWITCH]
+        switched = [Bridge(name=name, kind="openvswitch") for name in others if self.driver(name) == _OPENVSWITCH]
+        return [with_ovn(self.paths, bridge) if bridge.name == INTEGRATION_BRIDGE else bridge for bridge in switched]
 
     def _tags(self) -> dict[str, tuple[str, str]]:
         """VLAN interface → (tag, what it is a part of): lines of ``name | tag | part of``."""

@@ -37,6 +37,7 @@ class NetworkPathAnswer(AnswerBody):
     network: str
     sender: str
     receiver: str
+    obstacles: tuple[str, ...]
     arrives: bool
     """It reaches the receiver's card."""
     judgements: tuple[JudgementAnswer, ...]

@@ -210,7 +210,9 @@ def _gpu_line(gpu: Mapping[str, Any]) -> str:
 
 def _bridge_line(bridge: Mapping[str, Any]) -> str:
     if bridge["kind"] == "openvswitch":
-        return f"{shown(bridge['name'])}  Open vSwitch: no VM is put there"
+        ovn = f", OVN calls the host {shown(bridge['chassis'][0])}" if bridge["chassis"] else ""
+        problem = f": {shown(bridge['problem'])}" if bridge["problem"] else ""
+        return f"{shown(bridge['name'])}  of Open vSwitch{ovn}{problem}"
     return f"{shown(bridge['name'])}" + (f"  {shown(bridge['vlans'])}" if bridge["vlans"] else "")
 
 

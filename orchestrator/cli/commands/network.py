@@ -264,17 +264,17 @@ def explain(
     protocol: Annotated[Probe, typer.Option("--protocol", help="tcp, udp or icmp; icmp has no port.")] = "tcp",
     tenant: Tenant = "default",
 ) -> None:
-    """Explain whether OVN's rules let a running VM reach another."""
+    """Explain whether a running VM reaches another over OVN."""
     path = session_of(ctx).client.network_path(sender, receiver, tenant, protocol, port)
     show(path, format_of(ctx), lambda: _explained(sender, receiver, path))
 
 
 def _explained(sender: str, receiver: str, path: Json) -> list[str]:
-    verdict = "let" if path["arrives"] else "do not let"
-    ends = f"{sender} ({path['sender']}) reach {receiver} ({path['receiver']})"
-    first = f"OVN's rules {verdict} {ends} on network {path['network']}"
+    verdict = "reaches" if path["arrives"] else "does not reach"
+    first = f"{sender} ({path['sender']}) {verdict} {receiver} ({path['receiver']}) on network {path['network']}"
     names = {"out": sender, "in": receiver}
-    return [shown(line) for line in (first, *(_judged(each, names) for each in path["judgements"]))]
+    rules = (_judged(each, names) for each in path["judgements"])
+    return [shown(line) for line in (first, *path["obstacles"], *rules)]
 
 
 def _judged(judgement: Json, names: dict[str, str]) -> str:

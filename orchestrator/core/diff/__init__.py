@@ -30,6 +30,7 @@ from orchestrator.core.diff.hosts import (
     host_findings,
     ledger_lost,
     network_findings,
+    ovn_findings,
     sessions_full,
     too_old,
     unreached_findings,
@@ -95,6 +96,7 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     parts = [*disk_findings(wanted.host, snapshot)]
     if not snapshot.restoring:  # what ran before its boot is not all there yet
         parts += [*function_findings(wanted, snapshot), *network_findings(wanted, snapshot)]
+        parts += ovn_findings(wanted, snapshot)
     of_vms = [
         finding
         for expected in wanted.vms

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, host_finding
 from orchestrator.core.drivers.lock import DriverLock, lock_of
+from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.hosts.host import LOST, Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.protocol import PROTOCOL_VERSION
@@ -134,6 +135,16 @@ def disk_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
     if free < MIN_FREE_BYTES:
         differ = (f"{MIN_FREE_BYTES >> 20} MiB free for VMs' disks and the ledger", f"{free >> 20} MiB")
         yield host_finding(host, "host.disk_full", "error", differ, _MAKE_ROOM)
+
+
+def ovn_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """At most one, where VMs have cards in OVN."""
+    vms = [expected.vm.full_name for expected in wanted.vms if expected.vm.ports]
+    why = outside_ovn(snapshot.bridges, wanted.host.name)
+    if vms and why is not None:
+        differ = (f"OVN at work for {', '.join(vms)}"[:_SHOWN], why)
+        reason = "what was set up goes on, nothing new is, and no such VM is put there: look at ovn-controller there"
+        yield host_finding(wanted.host, "host.no_ovn", "error", differ, reason)
 
 
 def network_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:

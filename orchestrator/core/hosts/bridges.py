@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.overlay import INTEGRATION_BRIDGE
 
 NO_BRIDGE = "host.no_bridge"
 OPEN_VSWITCH = "host.openvswitch"
@@ -28,6 +29,10 @@ class Bridge:
     """What it is called."""
     kind: Literal["linux", "openvswitch"]
     """No VM is put on one of Open vSwitch."""
+    chassis: tuple[str, ...] = ()
+    """Of the bridge of OVN: what it may call the host, its own name for it first; empty: not told."""
+    problem: str | None = None
+    """Of the bridge of OVN: why OVN does nothing with VMs' cards there now, for people."""
     vlans: tuple[str, ...] = ()
     """VLANs that leave the host tagged through it, each as ``BRIDGE.VLAN`` by the bridge that it is a part of."""
 
@@ -42,6 +47,16 @@ class Uplink:
 
     def __str__(self) -> str:
         return self.bridge if self.vlan is None else f"VLAN {self.vlan} of {self.bridge}"
+
+
+def outside_ovn(bridges: Iterable[Bridge], host: str) -> str | None:
+    """Why no card of a VM on that host is in a network of OVN, for people; None: nothing says so."""
+    bridge = next((each for each in bridges if each.name == INTEGRATION_BRIDGE and each.kind == "openvswitch"), None)
+    if bridge is None:
+        return f"it has no {INTEGRATION_BRIDGE} of Open vSwitch"
+    if bridge.problem is None and bridge.chassis and host not in bridge.chassis:
+        return f"OVN calls it {bridge.chassis[0]}"
+    return bridge.problem
 
 
 def check_uplink(uplink: Uplink, dhcp_servers: tuple[str, ...]) -> None:

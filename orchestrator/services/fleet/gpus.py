@@ -61,7 +61,7 @@ class Viewer:
         gpus = tuple(_with_facts(gpu, near[gpu.gpu_id]) for gpu in self._gpus(seen, facts, tables, rules))
         labels = tuple(label for label in seen.host.labels if label[0] in rules.label_keys)
         joinable = _partitions(facts, gpus, tables)
-        has = (*narrow.facts, *facts_of(facts, labels))
+        has = (*narrow.facts, *facts_of(facts, seen.host.name, labels))
         free = (*narrow.free, *free_of_nics(seen, facts))
         view = replace(narrow, gpus=gpus, fabric_partitions=joinable, facts=has, free=free)
         return Viewed(seen=seen, facts=facts, view=view, rooms=self.rooms)

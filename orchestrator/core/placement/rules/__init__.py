@@ -72,7 +72,7 @@ def facts_of_gpu(gpu: GpuSnapshot) -> tuple[Fact, ...]:
     return scheduler.facts_of(gpu)
 
 
-def facts_of(host: HostFacts, host_labels: Labels) -> tuple[Fact, ...]:
-    """Of a host, whatever is on it. ``host_labels``: those that say something about placement."""
-    of_host = (*bridges.facts_of(host), *pools.facts_of(host))
+def facts_of(host: HostFacts, name: str, host_labels: Labels) -> tuple[Fact, ...]:
+    """Of the host of that name, whatever is on it. ``host_labels``: those that say something about placement."""
+    of_host = (*bridges.facts_of(host), *overlay.facts_of(host, name), *pools.facts_of(host))
     return (*of_host, *labels.facts_of(host_labels), *features.facts_of(host))

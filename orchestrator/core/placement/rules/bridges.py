@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, Bridge, Uplink, bridge_of, why_not
@@ -50,4 +50,6 @@ def needs_of(wanted: Wanted) -> Iterator[Need]:
 
 
 def facts_of(host: HostFacts) -> tuple[Fact, ...]:
-    return (HasBridges(host.bridges),) if host.bridges else ()
+    """Of hosts that have the same bridges the same, whatever OVN calls each."""
+    bridges = tuple(replace(bridge, chassis=(), problem=None) for bridge in host.bridges)
+    return (HasBridges(bridges),) if bridges else ()

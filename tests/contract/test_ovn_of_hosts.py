@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent reads of its host's Open vSwitch and ovn-controller, both of which run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.agent.open_vswitch import with_ovn
+from orchestrator.agent.paths import Paths
+from orchestrator.core.hosts.bridges import Bridge, outside_ovn
+from tests.fakes.ovn_chassis import ovn_chassis
+from tests.fakes.ovn_databases import real_ovn
+from tests.fakes.several import until
+
+BR_INT = Bridge(name="br-int", kind="openvswitch")
+
+
+def test_an_agent_tells_what_ovn_calls_its_host_and_whether_it_is_at_work(tmp_path: Path) -> None:
+    paths = Paths(root=tmp_path, storage=tmp_path)
+    (tmp_path / "run").mkdir()
+    for name in ("openvswitch", "ovn"):
+        (tmp_path / "run" / name).symlink_to(tmp_path / "host")
+    assert with_ovn(paths, BR_INT).problem == "Open vSwitch does not answer"
+    (tmp_path / "central").mkdir()
+    with real_ovn(tmp_path / "central") as ovn, ovn_chassis(tmp_path / "host", ovn, "gpu-1"):
+        until(lambda: with_ovn(paths, BR_INT).problem is None)
+        told = (with_ovn(paths, BR_INT),)
+        assert told[0].chassis[0] == "gpu-1"
+        assert (outside_ovn(told, "gpu-1"), outside_ovn(told, "gpu-2")) == (None, "OVN calls it gpu-1")
+        ovn.end("southbound")
+        until(lambda: with_ovn(paths, BR_INT).problem == "ovn-controller has no connection to OVN's southbound")
+        assert outside_ovn((with_ovn(paths, BR_INT),), "gpu-1") is not None
+        process = int((tmp_path / "host/ovn-controller.pid").read_text())
+        (tmp_path / f"host/ovn-controller.{process}.ctl").unlink()
+        assert with_ovn(paths, BR_INT).problem == "ovn-controller does not answer"
+    assert with_ovn(paths, BR_INT).problem == "Open vSwitch does not answer"
