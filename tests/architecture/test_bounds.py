@@ -37,6 +37,8 @@ KEPT = {
     "orchestrator/core/readings/received.py": "1,024 lists of at most 200 keys",
     "orchestrator/services/hosts/gpus.py": "1,024 states of a cut",
     "orchestrator/web/live.py": "16 texts of what one turn of a stream tells",
+    "orchestrator/core/northbound/rows.py": "1,024 UUIDs, by keys that are ids",
+    "orchestrator/core/overlay.py": "1,024 addresses",
     "orchestrator/web/rendering.py": "one",
     "orchestrator/web/views/fleet.py": "1,024 pictures of a GPU's slots",
     "orchestrator/web/views/overview.py": "512 pictures of at most 100 hosts",
