@@ -21,11 +21,10 @@ from orchestrator.core.errors import Retryable, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.northbound.rows import Existing, Operation, OvnRow
 from orchestrator.core.overlay import NewOvnNetwork
-from orchestrator.core.security_groups import SecurityRule
+from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.services.messages import MoveVm
 from orchestrator.services.northbound import NorthboundKeeper, compare
-from orchestrator.services.security_groups import NamedUse
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash, FakeHosts, no_fault
 from tests.fakes.fake_machine import FakeMachine, t4
