@@ -93,6 +93,8 @@ DRIFT: Mapping[str, tuple[str, ...]] = {
     "a port's address": ("set", "logical_switch_port", port_id("vm-1", 0), "port_security=[]"),
     "a port is gone": ("lsp-del", port_id("vm-1", 0)),
     "a port's options": ("set", "logical_switch_port", port_id("vm-1", 0), "options:requested-chassis=gpu-9"),
+    "a port is off": ("set", "logical_switch_port", port_id("vm-1", 0), "enabled=false"),
+    "a port is within another": ("set", "logical_switch_port", port_id("vm-1", 0), "tag=7", "parent_name=its"),
     "the switch is gone": ("ls-del", "acme.blue"),
     "the router is gone": ("lr-del", "acme.blue"),
     "names are gone": ("--all", "destroy", "dns"),

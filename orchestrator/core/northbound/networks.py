@@ -20,7 +20,7 @@ NAT, GATEWAY = "NAT", "Gateway_Chassis"
 _DHCP, _DNS, _RULE = "DHCP_Options", "DNS", "ACL"
 TABLES: Mapping[str, tuple[str, ...]] = {
     SWITCH: ("name", "ports", "acls", "dns_records"),
-    PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options", "tag"),
+    PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options", "enabled", "parent_name", "tag"),
     ROUTER: ("name", "ports", "static_routes", "nat"),
     ROUTER_PORT: ("name", "mac", "networks", "gateway_chassis"),
     ROUTE: ("ip_prefix", "nexthop", "output_port"),
@@ -116,7 +116,7 @@ def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow
     columns: Mapping[str, Value] = {
         "name": port_id(card.vm, card.number), "type": "", "addresses": (f"{mac} {card.address}",),
         "port_security": (f"{mac} {card.address}",), "options": {"requested-chassis": ",".join(card.hosts)},
-        "dhcpv4_options": row_uuid(_DHCP, _dhcp_key(overlay, subnet)),
+        "dhcpv4_options": row_uuid(_DHCP, _dhcp_key(overlay, subnet)), "enabled": (), "parent_name": (), "tag": (),
     }  # fmt: skip
     return (
         OvnRow(
