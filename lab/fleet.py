@@ -25,7 +25,7 @@ from lab.image.base import Base, base
 from lab.image.capabilities import known, remember
 from lab.image.initramfs import SETTINGS, boot_archive, overlay_archive
 from lab.image.payload import DRIVER, payload
-from lab.machine.accelerator import accelerator
+from lab.machine.accelerator import accelerator, clock
 from lab.machine.identity import identity
 from lab.machine.instance import Instance, launch, load
 from lab.machine.keys import key_pair
@@ -132,7 +132,8 @@ class Fleet:
         for host in hosts:
             directory = self._prepare(host, image, boot, trees, peers)
             port = host.ssh_port or _free_port()
-            machine = Machine(host, directory, image.kernel, kind, port, self._lan_port())
+            told = clock(kind, Path("/proc/cpuinfo").read_text())
+            machine = Machine(host, directory, image.kernel, kind, port, self._lan_port(), told)
             started.append(launch(image, machine, peers[host.name], _text(host)))
         return started
 

@@ -36,6 +36,8 @@ class Machine:
     ssh_port: int
     lan_port: int
     """UDP port of the lab's private network on the loopback interface."""
+    clock: str = ""
+    """Further words for its kernel, as :func:`lab.machine.accelerator.clock` has them."""
 
 
 def mac(host: str, network: str) -> str:
@@ -52,7 +54,7 @@ def arguments(machine: Machine) -> list[str]:
         *processor(machine.accelerator, host.numa_nodes), "-smp", f"{cpus}{_sockets(host)}",
         "-m", f"{host.memory_mib}M", *_numa(host, cpus),
         "-device", "intel-iommu,intremap=on",
-        "-kernel", str(machine.kernel), "-initrd", "initrd", "-append", _KERNEL_WORDS,
+        "-kernel", str(machine.kernel), "-initrd", "initrd", "-append", _KERNEL_WORDS + machine.clock,
         "-blockdev", "qcow2,node-name=root,file.driver=file,file.filename=disk.qcow2,file.cache.no-flush=on",
         "-device", "virtio-blk-pci,drive=root,bootindex=1",
         "-netdev", _USER_NET.format(port=machine.ssh_port),

@@ -15,7 +15,7 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.fleet import Fleet
 from lab.image.base import Base
-from lab.machine.accelerator import has_virtualisation
+from lab.machine.accelerator import clock, has_virtualisation
 from lab.machine.fault import fault_command
 from lab.machine.identity import identity, lan_address
 from lab.machine.instance import Instance, launch, load
@@ -114,6 +114,15 @@ def test_addresses_of_hosts_and_networks_differ() -> None:
 )
 def test_only_whole_processor_flags_promise_virtualisation(cpuinfo: str, answer: bool) -> None:
     assert has_virtualisation(cpuinfo) is answer
+
+
+def test_an_emulated_host_is_told_how_fast_its_clock_is() -> None:
+    cpuinfo = "flags\t: fpu hypervisor\ncpu MHz\t\t: 2596.124\n"
+    assert clock("tcg", cpuinfo) == " tsc_early_khz=2596124"
+    assert (clock("kvm", cpuinfo), clock("tcg", cpuinfo.replace("hypervisor", ""))) == ("", "")
+    machine = Machine(host(), Path("/h"), Path("/k"), "tcg", 4022, 4023, " tsc_early_khz=2596124")
+    told = arguments(machine)
+    assert told[told.index("-append") + 1].endswith(" no_timer_check tsc_early_khz=2596124")
 
 
 def test_a_host_key_is_private_and_told_as_ssh_tells_it(tmp_path: Path) -> None:
