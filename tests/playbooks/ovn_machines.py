@@ -30,7 +30,7 @@ _PLACES: Final = (
 _SYSTEMCTL: Final = (
     f"{_PLACES}"
     'if [ "$1" = show ]; then echo LoadState=loaded; echo UnitFileState=enabled\n'
-    '  began=$(cat "$GUEST/began" 2>/dev/null || echo 0); echo "ActiveEnterTimestampMonotonic=$began"\n'
+    '  began=$(cat "$GUEST/began-$2" 2>/dev/null || echo 0); echo "ActiveEnterTimestampMonotonic=$began"\n'
     '  [ "$began" = 0 ] || echo ActiveState=active; exit; fi\n'
     'ctl=/usr/share/ovn/scripts/ovn-ctl; case "$1 $2" in\n'
     '"restart ovn-central.service") . "$GUEST/etc/default/ovn-central"\n'
@@ -40,8 +40,9 @@ _SYSTEMCTL: Final = (
     "  $ctl start_northd --ovn-manage-ovsdb=no --no-monitor $OVN_CTL_OPTS ;;\n"
     '"restart ovn-host.service") . "$GUEST/etc/default/ovn-host"; $ctl stop_controller --no-monitor\n'
     "  $ctl start_controller --ovn-manage-ovsdb=no --no-monitor $OVN_CTL_OPTS ;;\n"
+    '"restart openvswitch-switch.service") ;;\n'
     '*) exit 9 ;;\nesac >> "$GUEST/log/units" 2>&1 < /dev/null\n'
-    f'{sys.executable} -c "import time; print(int(time.monotonic() * 1e6))" > "$GUEST/began"'
+    f'{sys.executable} -c "import time; print(int(time.monotonic() * 1e6))" > "$GUEST/began-$2"'
 )
 _OPEN_VSWITCH: Final = (
     f"{_PLACES}"
