@@ -7,7 +7,7 @@ of_lab = $(foreach name,$(1),$(wildcard tests/lab/test_$(name).py tests/scenario
 # A host that files share is enrolled until the last of them ends: those that enrol theirs themselves are in another
 # share. What brings up three comes at last, alone.
 LAB_THREE ?= three
-LAB_SHARES ?= upgrade t4 sizes a100 mixed two-alike machines bare h100-hgx rtx-pro-6000 l40s various two-nodes rdma
+LAB_SHARES ?= upgrade t4 sizes a100 mixed two-alike machines bare h100-hgx rtx-pro-6000 l40s various two-nodes rdma networks
 ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults killed_daemons guests_apart \
   data_volumes confinement tpm display consoles_in_browser
 ON_upgrade := driver_upgrade agent_upgrade near_memory server_under_its_unit restored
@@ -23,6 +23,7 @@ ON_three := rolling_upgrade
 ON_bare := bare_host prepared_host
 ON_two-nodes := pinned_cpus
 ON_rdma := network_functions
+ON_networks := networks
 ON_machines := debian_guest power_cuts
 # Files that are in several shares say by their tests' ids which host each of them uses.
 ONLY_t4 := -k "not l40s"

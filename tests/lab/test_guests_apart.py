@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.attacks import Card, attacks, honest
+from tests.lab.attacks import COMPILED, SOURCE, Card, attacks, honest
 from tests.lab.enrolled import Enrolled
 
 pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indirect=True)]
 
-_SOURCE = Path(__file__).with_name("frames.c")
 _KEY, _PROGRAM = "/run/guests-apart-key", "/run/guests-apart-frames"
 _SSH = f"ssh -q -i {_KEY} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=10"
 _SECONDS = 400
@@ -51,8 +50,8 @@ class Guest:
 def ready(enrolled: Enrolled) -> Enrolled:
     """With a key to the guests and the program on their host."""
     enrolled.host.send(Path(enrolled.public_key.removesuffix(".pub")), _KEY)
-    enrolled.host.send(_SOURCE, f"{_PROGRAM}.c")
-    enrolled.shell(f"chmod 600 {_KEY} && gcc -static -O1 -o {_PROGRAM} {_PROGRAM}.c")
+    enrolled.host.send(SOURCE, f"{_PROGRAM}.c")
+    enrolled.shell(f"chmod 600 {_KEY} && {COMPILED.format(program=_PROGRAM)}")
     return enrolled
 
 

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.lab.conftest import LabHost, lab
+from tests.lab.played import play
 
 pytestmark = pytest.mark.lab
-ROOT = Path(__file__).parents[2]
 _FAR = """
 ip netns add far; ip netns add vm
 ip link add eno9 type veth peer name peer9 netns far
@@ -33,27 +30,8 @@ _PING = "ip netns exec vm ping -q -c 1 -W 20 {} >/dev/null && echo answers || ec
 
 def prepare(host: LabHost, directory: Path, *bridges: dict[str, object]) -> tuple[int, str]:
     """How many tasks changed something, and all that was said."""
-    known = directory / "known_hosts"
-    known.write_text(f"{host.known_host_line}\n")
-    inventory = directory / "hosts.json"
-    reach = {
-        "ansible_host": host.address, "ansible_port": host.port, "ansible_user": host.user,
-        "ansible_ssh_private_key_file": host.key_file, "ansible_ssh_common_args": f"-o UserKnownHostsFile={known}",
-        "ansible_python_interpreter": "/usr/bin/python3", "vgpuctl_host_bridges_wanted": list(bridges),
-    }  # fmt: skip
-    inventory.write_text(json.dumps({"vgpuctl_hosts": {"hosts": {host.name: reach}}}))
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, ROOT / "playbooks/prepare-host.yml"],
-        capture_output=True, text=True, timeout=600, check=False,
-        env={
-            "PATH": os.environ["PATH"], "HOME": str(directory), "LC_ALL": "C.UTF-8",
-            "ANSIBLE_CONFIG": str(ROOT / "playbooks/ansible.cfg"), "ANSIBLE_HOME": str(directory / "ansible"),
-        },
-    )  # fmt: skip
-    said = done.stdout + done.stderr
-    counted = [line for line in said.splitlines() if "changed=" in line]
-    assert counted, said
-    return int(counted[-1].partition("changed=")[2].split()[0]), said
+    wanted = {"vgpuctl_host_bridges_wanted": list(bridges)}
+    return play("prepare-host.yml", "vgpuctl_hosts", host, directory, wanted)
 
 
 def test_vms_reach_their_vlan_over_a_bridge_that_boot_makes_again_and_the_host_keeps_its_addresses(

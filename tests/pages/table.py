@@ -158,6 +158,7 @@ TABLE: Final[dict[str, Page]] = {
         elsewhere={
             "export": "is for the next lines",
             "ansible-playbook": "changes machines; tests/playbooks/test_ovn_roles.py runs it on the files of some",
+            "systemctl": "stops a service of another machine; tests/lab/test_networks.py does it",
             "vgpuctl network add outside": "a site with OVN; tests/contract/test_ways_out.py has one",
             "vgpuctl network create green": "the same",
             "vgpuctl network address": "the same",

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks over two hosts with real guests: OVN from Debian's packages, set up by our playbooks, in the hosts' kernels.
+Two VMs of a tenant on two hosts, and one of another tenant in the same range; each test goes on from the last."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from tests.lab.attacks import COMPILED, SOURCE, Card, attacks, honest
+from tests.lab.ovn_hosts import FIRST, NAMES, SECOND, Guest, Site, ovn_hosts
+
+pytestmark = pytest.mark.lab
+
+_SUBNET, _ROUTER = "10.0.0.0/24", "10.0.0.1"
+_A, _B = "10.0.0.10", "10.0.0.20"
+_PROGRAM: Final = "/run/frames"
+_FEW: Final = 3
+"""Pings that may be lost, of one each second."""
+_EFFECTIVE_S: Final = 10.0
+"""From the command's end to what a guest sees, of which typing at its console is most."""
+
+
+@dataclass(frozen=True)
+class Three:
+    """``a`` and ``b`` are one tenant's; ``other`` has b's address on a network of its own tenant."""
+
+    site: Site
+    a: Guest
+    b: Guest
+    other: Guest
+
+    def card(self, guest: Guest) -> Card:
+        """As libvirt gave it to the VM, and as the VM is shown."""
+        mac = guest.host().run(f"virsh domiflist {guest.vm} | awk '/:/ {{print $5}}'").strip()
+        return Card(mac, guest.shown()["cards"][0]["address"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with ovn_hosts(tmp_path_factory.mktemp("site")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def three(site: Site) -> Three:
+    product, first = site.product, site.hosts[FIRST]
+    product.ok("tenant", "create", "red")
+    for tenant in ("default", "red"):  # on one GPU: what is shown is the network's doing
+        product.ok("tenant", "set", tenant, "--isolation", "none")
+        product.ok("network", "create", "blue", "--kind", "ovn", "--subnet", _SUBNET, "--tenant", tenant)
+    first.send(SOURCE, f"{_PROGRAM}.c")
+    program = first.run(f"{COMPILED.format(program=_PROGRAM)} && base64 -w0 {_PROGRAM}")
+    assert base64.b64decode(program)[:4] == b"\x7fELF"
+    seed = site.state / "seed"
+    seed.write_text(f"#cloud-config\nwrite_files: [{{path: /frames, encoding: b64, content: {program}}}]\n")
+    wanted = (("a", FIRST, _A, "default"), ("b", SECOND, _B, "default"), ("other", SECOND, _B, "red"))
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        a, b, other = pool.map(
+            lambda each: site.create(
+                each[0], each[1], "--network", f"blue,ip={each[2]}", "--tenant", each[3], "--user-data", str(seed)
+            ),
+            wanted,
+        )
+    for guest in (a, b):
+        guest.says("grep -o 'f0VMR[A-Za-z0-9+/=]*' /seed/user-data | base64 -d >/frames; chmod +x /frames")
+    return Three(site, a, b, other)
+
+
+def test_playbooks_have_put_both_hosts_into_one_ovn_and_change_nothing_again(site: Site) -> None:
+    driver = site.product.json("network", "driver", "show")
+    assert [each["name"] for each in driver["chassis"]] == list(NAMES)
+    assert site.product.json("network", "driver", "check")["troubles"] == []
+    for name in NAMES:
+        rows = {row["name"]: row for row in site.product.json("host", "check", name)["requirements"]}
+        assert rows["OVN"]["state"] == "ok", rows["OVN"]
+        assert site.set_up_host(name) == 0
+    assert site.set_up_central() == 0
+
+
+def test_a_tenants_vms_meet_over_hosts_by_name_and_nobody_elses(three: Three) -> None:
+    a, b, other = three.a, three.b, three.other
+    assert a.reaches("b")
+    assert b.reaches("a.blue.default.internal")
+    assert f"{_B} " in a.says("ip neighbour")
+    assert three.card(b).mac in a.says("ip neighbour")
+    assert f"inet {_A}/24" in a.says("ip -4 address show dev eth0")
+    assert not other.reaches(_A)
+
+
+def test_a_guest_is_nobody_else_there(three: Three) -> None:
+    a, b = three.a, three.b
+    mine, its = three.card(a), three.card(b)
+    b.says("/frames watch eth0 >/seen 2>&1 & sleep 1")
+    frames = [honest("hello", mine, its), *attacks(mine, its, _ROUTER).values(), honest("afterwards", mine, its)]
+    for start in range(0, len(frames), 3):
+        a.says(f"/frames send eth0 {' '.join(frame.hex() for frame in frames[start : start + 3])}")
+    assert set(b.says("sleep 1; cat /seen").split()) == {"hello", "afterwards"}
+
+
+def test_rules_open_and_close_and_explain_says_what_packets_do(three: Three) -> None:
+    product, a, b = three.site.product, three.a, three.b
+    b.says("while true; do echo hi | nc -l -p 80; done >/dev/null 2>&1 &")
+    assert a.says(_ASKS) == "hi\n"
+    assert _explained(three)
+    product.ok("security-group", "create", "web")
+    product.ok("security-group", "apply", "web", "--vm", "b")
+    assert _takes(three, "shut") < _EFFECTIVE_S
+    assert not _explained(three)
+    product.ok("security-group", "rule", "add", "web", "in", "tcp", "--port", "80", "--range", f"{_A}/32")
+    assert _takes(three, "open") < _EFFECTIVE_S
+    assert _explained(three)
+    assert not a.reaches("b", 1), "a ping is no TCP"
+    product.ok("security-group", "withdraw", "web", "--vm", "b")
+    assert a.says(f"until ping -q -c 1 -W 1 {_B} >/dev/null; do :; done; echo again").strip() == "again"
+
+
+_ASKS: Final = f"nc -w 2 {_B} 80 </dev/null"
+
+
+def _explained(three: Three) -> bool:
+    return bool(three.site.product.json("network", "explain", "a", "b", "80")["arrives"])
+
+
+def _takes(three: Three, wanted: str) -> float:
+    """Seconds from now until the other guest's port is so."""
+    begun = time.monotonic()
+    again = "until" if wanted == "open" else "while"
+    three.a.says(f'{again} [ -n "$({_ASKS} 2>/dev/null)" ]; do :; done')
+    return time.monotonic() - begun
+
+
+def _pinging(three: Three, whom: str) -> None:
+    three.a.says(f"ping -c 600 {whom} >/pinged 2>&1 & echo $! >/pinging")
+
+
+def _lost(three: Three) -> int:
+    """Since it began."""
+    said = three.a.says("kill -INT $(cat /pinging); sleep 1; tail -n 3 /pinged")
+    counted = re.search(r"(\d+) packets transmitted, (\d+) packets received", said)
+    assert counted, said
+    return int(counted[1]) - int(counted[2])
+
+
+def test_an_address_stays_over_a_stop_and_a_move_of_a_vm_that_runs(three: Three) -> None:
+    product, a, b = three.site.product, three.a, three.b
+    product.ok("stop-vm", "b")
+    product.ok("start-vm", "b")
+    b.is_up()
+    assert f"inet {_B}/24" in b.says("ip -4 address show dev eth0")
+    assert a.reaches("b")
+    _pinging(three, _B)
+    product.run("doctor")
+    product.ok("vm", "move", "b", "--to", FIRST, limit_s=600)
+    assert b.shown()["host"] == FIRST
+    assert _lost(three) <= 2 * _FEW
+    assert a.reaches("b")
+
+
+def test_without_central_servers_vms_go_on_and_new_ones_say_so(three: Three) -> None:
+    site, product = three.site, three.site.product
+    _pinging(three, _B)
+    site.hosts[FIRST].run("systemctl kill --signal KILL 'ovn-ovsdb-server-*' ovn-northd; systemctl stop ovn-central")
+    words = ("create-vm", "late", "--profile", "small", "--image", "guest", "--vcpus", "1", "--memory", "192MiB")
+    assert "ovn.unreachable" in product.run(*words, "--network", "blue").err
+    assert "late" not in str(product.json("list-vms"))
+    site.central_does("start")
+    assert _lost(three) <= _FEW
+    assert three.a.reaches("b")
+
+
+def test_a_northbound_that_was_lost_is_filled_again_under_traffic(three: Three) -> None:
+    site, first = three.site, three.site.hosts[FIRST]
+    _pinging(three, _B)
+    first.run("systemctl stop ovn-northd ovn-ovsdb-server-nb; rm /var/lib/ovn/ovnnb_db.db; "
+              "systemctl start ovn-ovsdb-server-nb")  # fmt: skip
+    site.set_up_central()
+    end = time.monotonic() + 150
+    while "vgpuctl-id" not in first.run("ovn-nbctl --bare --columns=external_ids list Logical_Switch_Port || true"):
+        assert time.monotonic() < end
+        time.sleep(1)
+    first.run("systemctl start ovn-northd; ovn-nbctl --wait=hv --timeout=60 sync")
+    assert _lost(three) <= _FEW
+    assert three.a.reaches("b")
+
+
+def test_a_host_that_was_cut_off_is_back(three: Three) -> None:
+    second = three.site.hosts[SECOND]
+    three.site.product.ok("vm", "move", "b", "--to", SECOND, limit_s=600)
+    lan = second.run("ip -4 -brief address show to 10.77.0.0/24").split()[0]
+    second.run(f"ip link set {lan} down")
+    assert not three.a.reaches("b", 2)
+    assert three.b.shown()["state"] == "running"
+    second.run(f"ip link set {lan} up")
+    assert three.a.says(f"until ping -q -c 1 -W 1 {_B} >/dev/null; do :; done; echo again").strip() == "again"
