@@ -7,7 +7,7 @@ of_lab = $(foreach name,$(1),$(wildcard tests/lab/test_$(name).py tests/scenario
 # A host that files share is enrolled until the last of them ends: those that enrol theirs themselves are in another
 # share. What brings up three comes at last, alone.
 LAB_THREE ?= three
-LAB_SHARES ?= upgrade t4 sizes a100 mixed two-alike machines bare h100-hgx rtx-pro-6000 l40s various two-nodes rdma networks
+LAB_SHARES ?= upgrade t4 sizes a100 mixed two-alike pools machines bare h100-hgx rtx-pro-6000 l40s various two-nodes rdma networks
 ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults killed_daemons guests_apart \
   data_volumes confinement tpm display consoles_in_browser
 ON_upgrade := driver_upgrade agent_upgrade near_memory server_under_its_unit restored
@@ -16,6 +16,7 @@ ON_sizes := mixed_sizes schedulers two_vgpus
 ON_a100 := kernel_a100 mig_backed mig_mediated mig_layout
 ON_mixed := kernel_mixed whole_gpu card_gone
 ON_two-alike := live_moves suspended moves
+ON_pools := pools
 ON_various := back_after_resets readings
 ON_h100-hgx := kernel_h100_hgx fabric
 ON_rtx-pro-6000 := kernel_rtx_pro_6000 shared_instances
