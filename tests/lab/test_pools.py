@@ -67,6 +67,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         product.ok("volume", "delete", "data", "--yes")
         assert server.run("cd /srv/fast && find volumes data leases -type f") == ""
         product.ok("pool", "delete", "fast", "--yes")
+        for host in one.hosts.values():
+            host.run("systemctl disable --now 'var-lib-vgpuctl\\x2dagent-pools-fast.mount'")
 
 
 def _mounted(site: Site, name: str, directory: Path, mount: dict[str, object]) -> str:

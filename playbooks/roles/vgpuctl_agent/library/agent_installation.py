@@ -227,8 +227,17 @@ def make_present(host: Installation) -> None:
         host.keep_service()
 
 
+def mounted_below(paths: list[str]) -> list[str]:
+    """Mount points there: what is in a pool is other hosts' too, and nothing may walk into it to remove it."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [point for point in points if any(point == path or point.startswith(f"{path}/") for path in paths)]
+
+
 def make_absent(host: Installation) -> None:
     given = host.given
+    mounted = mounted_below(given["absent"])
+    if mounted:
+        host.module.fail_json(msg=f"unmount {', '.join(mounted[:5])} first: nothing that is mounted is removed")
     if given["service"]:
         host.stop_service()
     for path in given["absent"]:
