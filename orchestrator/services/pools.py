@@ -150,7 +150,7 @@ def not_reached(name: str, host: str | None = None) -> NoCapacity:
     at = f"mount its directory at {STORAGE}/{DIRECTORY}/{name}"
     if host is not None:
         return NoCapacity("pool.not_reached", f"host {host} is not ready, or has not mounted pool {name}", hint=at)
-    hint = f"{at} on hosts; of many hosts 'vgpuctl doctor --host HOST' observes one that has it"
+    hint = f"{at} on hosts; 'vgpuctl doctor' observes them"
     return NoCapacity("pool.not_reached", f"no host that is ready has pool {name} mounted", hint=hint)
 
 

@@ -230,6 +230,7 @@ TABLE: Final[dict[str, Page]] = {
         }
     ),
     "docs/howto/share-disks.md": Page(
+        exits={"vgpuctl doctor": GONE_HOSTS},
         after=("vgpuctl delete-vm train --yes", "vgpuctl volume delete data --yes"),
     ),
     "docs/howto/share-between-tenants.md": Page(
