@@ -58,7 +58,7 @@ class FloatingAddressService:
             if address is not None and address in its:
                 return _info(tx, its[address])
             if len(its) >= MAX_OF_TENANT:
-                hint = "give one back: 'vgpuctl network address delete ADDRESS'"
+                hint = f"give one back: 'vgpuctl network address delete {min(its)} --tenant {tenant}'"
                 raise Conflict(
                     "address.too_many", f"tenant {tenant} has {MAX_OF_TENANT} floating addresses, and none has more",
                     hint=hint,
