@@ -34,7 +34,7 @@ class NeedsOvn(Need):
     def message(self, code: str) -> str:
         return (
             "the host is not in OVN, which the VM's network is made in: it has no br-int of Open vSwitch, its "
-            "ovn-controller is not at work, or OVN calls it otherwise; 'vgpuctl host show' says which"
+            "ovn-controller is not at work, or OVN calls it otherwise; its details say which"
         )
 
 
