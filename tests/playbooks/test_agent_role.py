@@ -151,6 +151,23 @@ def test_what_must_be_absent_is_removed_with_all_below_it(tmp_path: Path, role_v
     assert "old" not in _write(tmp_path, role_variables, [str(old)])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_nothing_is_removed_where_something_is_mounted_below_it(
+    tmp_path: Path, role_variables: dict[str, object]
+) -> None:
+    old = tmp_path / "root/old"
+    point = old / "pools/fast"
+    point.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "pool", point], check=True)
+    try:
+        (point / "disk").touch()
+        error = error_of(_written(tmp_path, role_variables, [str(old)]), "gpu-1")
+        assert f"unmount {point} first" in str(error)
+        assert (point / "disk").exists()
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
 def test_a_removal_leaves_nothing_of_ours_and_all_of_others(tmp_path: Path, role_variables: dict[str, object]) -> None:
     root = tmp_path / "root"
     drivers = ROOT / "playbooks/roles/vgpuctl_nvidia_host"

@@ -235,9 +235,6 @@ def mounted_below(paths: list[str]) -> list[str]:
 
 def make_absent(host: Installation) -> None:
     given = host.given
-    mounted = mounted_below(given["absent"])
-    if mounted:
-        host.module.fail_json(msg=f"unmount {', '.join(mounted[:5])} first: nothing that is mounted is removed")
     if given["service"]:
         host.stop_service()
     for path in given["absent"]:
@@ -251,6 +248,9 @@ def make_absent(host: Installation) -> None:
 def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS)
     host = Installation(module)
+    mounted = mounted_below(host.given["absent"])
+    if mounted:
+        module.fail_json(msg=f"unmount {', '.join(mounted[:5])} first: nothing that is mounted is removed")
     (make_present if module.params["state"] == "present" else make_absent)(host)
     module.exit_json(changed=bool(host.changes), changes=host.changes)
 
