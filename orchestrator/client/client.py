@@ -120,9 +120,9 @@ class Client(SiteCalls):
         """What :meth:`move_vm` would do."""
         return self._post(path_of("vms", name, "move", "plan"), wanted, tenant=tenant)
 
-    def attach_network(self, network: str, vm: str, tenant: str) -> models.Started:
-        """One more network card of a VM, which may run."""
-        return self._post(path_of("vms", vm, "networks"), {"network": network}, tenant=tenant)
+    def attach_network(self, network: str, vm: str, tenant: str, address: str | None = None) -> models.Started:
+        """One more network card of a VM, which may run. ``address``: on a network of kind ovn."""
+        return self._post(path_of("vms", vm, "networks"), {"network": network, "address": address}, tenant=tenant)
 
     def detach_network(self, network: str, vm: str, tenant: str) -> models.Started:
         """Its last network card, which is on that network."""

@@ -91,6 +91,12 @@ class Networks:
     def put_chassis(self, chassis: tuple[KnownChassis, ...]) -> None:
         self._meta.put(_CHASSIS_KEY, _CHASSIS.dump_json(chassis).decode())
 
+    def give(self, vm: Vm) -> None:
+        """The addresses of its ports back. Gone already is fine."""
+        at = port_addresses.c
+        for port in vm.ports:
+            self._db.execute(delete(port_addresses).where(at.network == port.network, at.vm == vm.id))
+
     def update(self, network: Network) -> None:
         """By its name."""
         self._db.execute(update(networks).where(networks.c.name == network.name).values(_network_values(network)))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -209,6 +209,52 @@ def test_a_vm_that_moves_keeps_its_port_and_its_address(tmp_path: Path, ovn: Rea
     assert options.strip() == f"{{requested-chassis={moved.host}}}"
     assert _differ(plane) == 0
     plane.store.close()
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_card_comes_with_an_address_and_gives_it_back(plane: ControlPlane, ovn: RealOvn, running: bool) -> None:
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    cards, before = plane.services.network_cards, _create(plane, network="default", start=running)
+    cards.attach("default", "train", "blue", "10.0.0.4")
+    plane.engine.drain()
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.state, [port.address for port in vm.ports]) == (before.state, ["10.0.0.4"])
+    assert vm.spec.networks == ("default.default", "default.blue")
+    assert "10.0.0.4" in _ports(ovn)
+    assert _differ(plane) == 0
+    _refused("network.address_taken", lambda: _create(plane, "other", addresses={"blue": "10.0.0.4"}))
+    cards.detach("default", "train", "blue")
+    plane.engine.drain()
+    after = plane.services.vms.get("default", "train")
+    assert (after.state, after.ports, after.spec.networks) == (before.state, (), ("default.default",))
+    assert _ports(ovn) == ""
+    assert _create(plane, "other", addresses={"blue": "10.0.0.4"}).ports[0].address == "10.0.0.4"
+
+
+def _refused(code: str, call: Callable[[], object]) -> None:
+    with pytest.raises(VgpuctlError) as refused:
+        call()
+    assert refused.value.code == code
+
+
+def test_a_card_that_could_not_be_attached_has_no_address(
+    plane: ControlPlane, ovn: RealOvn, northbound: MaybeAway
+) -> None:
+    plane.services.networks.add_overlay("blue", SMALL, "default")
+    attach, before = plane.services.network_cards.attach, _create(plane, network="default")
+    northbound.away = True
+    started = attach("default", "train", "blue", "10.0.0.4")
+    plane.engine.drain()
+    assert plane.services.operations.get(str(started.operation)).state == "undone"
+    after = plane.services.vms.get("default", "train")
+    assert (after.state, after.ports, after.spec) == (before.state, (), before.spec)
+    northbound.away = False
+    assert _create(plane, "other", addresses={"blue": "10.0.0.4"}).ports[0].address == "10.0.0.4"
+    _refused("network.address_invalid", lambda: attach("default", "other", "default", "10.88.0.9"))
+    plane.services.vms.create(replace(create_vm("far", profile="NVIDIA L40S-12Q"), network="default"))
+    plane.engine.drain()
+    _refused("host.no_ovn", lambda: attach("default", "far", "blue"))
+    assert _ports(ovn).split() == [_ports(ovn).split()[0], "10.0.0.4"]
 
 
 def test_a_site_without_ovn_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import libvirt
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.core.actions.host_actions import ActionResult
-from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.domain_xml.interface import is_overlay, mac_address
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.vms.network import MAX_CARDS
 
@@ -90,9 +90,10 @@ class Plugging:
             file = _of(disk, "source", "file")
             if file.startswith(f"{self.storage}/") and Path(file).parent.name == _DATA:
                 plugs["disk", file] = disk
-        for card in root.findall("./devices/interface[@type='network']"):
-            if (mac := _of(card, "mac", "address")) in ours:
-                plugs["interface", mac, _of(card, "source", "network")] = card
+        for card in root.findall("./devices/interface"):
+            mac, network = _of(card, "mac", "address"), _of(card, "source", "network")
+            if mac in ours and (is_overlay(card, vm) or card.get("type") == "network"):
+                plugs["interface", mac, network] = card
         return plugs
 
     def _check_ports(self, vm: str, coming: set[tuple[str, ...]], going: set[tuple[str, ...]]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import started
@@ -19,6 +20,8 @@ class AttachNetworkBody(StrictForm, example={"network": "inner"}):
 
     network: Name
     """Its name: one of the tenant's, or one of the site that is shared."""
+    address: str | None = Field(default=None, max_length=64)
+    """Of one of kind ovn; null: a free one."""
 
 
 router = APIRouter(prefix="/vms", tags=["networks"])
@@ -34,7 +37,7 @@ def attach(
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
     """Attach a network to a VM, which may run. It gets one more network card."""
-    return started(response, services.network_cards.attach(tenant, name, body.network), caller.tenants)
+    return started(response, services.network_cards.attach(tenant, name, body.network, body.address), caller.tenants)
 
 
 @router.delete("/{name}/networks/{network}", status_code=202)

@@ -24,10 +24,17 @@ OfVm = Annotated[
 ]
 
 
-def attach(ctx: typer.Context, name: Network, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
+def attach(
+    ctx: typer.Context,
+    name: Network,
+    vm: OfVm,
+    address: Annotated[str | None, typer.Option("--ip", help="Its address, on a network of kind ovn.")] = None,
+    tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:
     """Give a VM, which may run, one more network card, on that network."""
     session = session_of(ctx)
-    finish(session, session.client.attach_network(name, vm, tenant), tenant, wait=wait)
+    finish(session, session.client.attach_network(name, vm, tenant, address), tenant, wait=wait)
 
 
 def detach(ctx: typer.Context, name: Network, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:

@@ -10,13 +10,20 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.plugging import names_of, plug, record_plugged
+from orchestrator.operations.steps.ports import remove_ports
 from orchestrator.operations.steps.vm_record import as_before
 from orchestrator.store.transaction import Transaction
 
 
 def with_networks(vm: Vm, networks: tuple[str, ...]) -> Vm:
-    """The VM with a card on each of these."""
-    return replace(vm, spec=replace(vm.spec, network=networks[0], more_networks=networks[1:]))
+    """The VM with a card on each of these, and no others."""
+    ports = tuple(port for port in vm.ports if port.network in networks)
+    return replace(vm, spec=replace(vm.spec, network=networks[0], more_networks=networks[1:]), ports=ports)
+
+
+def _gone(vm: Vm, networks: tuple[str, ...]) -> Vm:
+    """The VM with the ports alone that it does not have any more when these are its networks."""
+    return replace(vm, ports=tuple(port for port in vm.ports if port.network not in networks))
 
 
 def _names(context: Context) -> str:
@@ -24,16 +31,26 @@ def _names(context: Context) -> str:
 
 
 def _set(tx: Transaction, context: Context, key: str) -> None:
-    vm = tx.vms.find_id(context.subject)
+    vm, networks = tx.vms.find_id(context.subject), names_of(context, key)
     if vm is not None:
-        tx.vms.set_spec(vm.id, with_networks(vm, names_of(context, key)).spec)
+        after = with_networks(vm, networks)
+        tx.networks.give(_gone(vm, networks))
+        tx.vms.change(vm.id, spec=after.spec, ports=after.ports)
 
 
 def not_attached(context: Context) -> None:
     """The VM has the cards that it had before."""
+    _remove_ports(context, "had")
     as_before(context)
     with context.begin() as tx:
         _set(tx, context, "had")
+
+
+def _remove_ports(context: Context, key: str) -> None:
+    """From OVN, before their addresses are anybody's again."""
+    vm = context.vm()
+    if vm is not None:
+        remove_ports(context, _gone(vm, names_of(context, key)))
 
 
 def _plug(context: Context, key: str) -> None:
@@ -42,6 +59,7 @@ def _plug(context: Context, key: str) -> None:
 
 def _record_taken(context: Context) -> None:
     record_plugged(context)
+    _remove_ports(context, "has")
     context.write_at_end(lambda tx: _set(tx, context, "has"))
 
 

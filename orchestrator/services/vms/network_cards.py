@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.hosts.bridges import outside_ovn
+from orchestrator.core.overlay import Port
 from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.network_cards import with_networks
@@ -16,9 +18,11 @@ from orchestrator.services.messages import Started
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.security_groups import check_no_group
 from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
+from orchestrator.services.vms.ports import address_taken, free_port
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_may_change
 from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
 
@@ -32,12 +36,15 @@ class NetworkCards:
     clock: Clock
     ids: Ids
 
-    def attach(self, tenant: str, vm_name: str, network: str) -> Started:
-        """A card more, on that network; the tenant's default one is made where it is not yet.
+    def attach(self, tenant: str, vm_name: str, network: str, address: str | None = None) -> Started:
+        """A card more, on that network; the tenant's default one is made where it is not yet. ``address``: of one of
+        kind ovn, None: a free one, which is the card's from now on.
 
-        :raises NotFound: ``vm.unknown``, ``network.unknown``; :raises InvalidInput: ``network.too_many_cards``
-        :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``network.card_stays``, ``group.network_kind``,
-            ``network.too_many``, ``network.subnets_used_up``"""
+        :raises NotFound: ``vm.unknown``, ``network.unknown``
+        :raises InvalidInput: ``network.too_many_cards``, ``network.address_invalid``
+        :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``group.network_kind``, ``network.too_many``,
+            ``network.subnets_used_up``, ``network.address_taken``, ``host.no_ovn``
+        :raises NoCapacity: ``network.full``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
             (wanted,) = self.networks.of(tx, tenant, (network,))
@@ -45,12 +52,13 @@ class NetworkCards:
                 self.networks.make_default(tx, tenant)
             if wanted.name in vm.spec.networks:
                 return Started(operation=None, name=vm_name, existing=True)
-            self._check(tx, vm, wanted)
+            self._check(tx, vm)
             check_no_group(tx, vm, wanted)
             has = (*vm.spec.networks, wanted.name)
             check_networks(tuple(map(short_name, has)))
             check_free_port(tx, vm)
-            started = self._begin(tx, "attach_network", with_networks(vm, has), vm, has, network)
+            given = replace(with_networks(vm, has), ports=(*vm.ports, *_taken_port(tx, vm, wanted, address)))
+            started = self._begin(tx, "attach_network", given, vm, has, network)
         return self._submitted(started)
 
     def detach(self, tenant: str, vm_name: str, network: str) -> Started:
@@ -63,7 +71,7 @@ class NetworkCards:
             (wanted,) = self.networks.of(tx, tenant, (network,))
             if wanted.name not in vm.spec.networks:
                 return Started(operation=None, name=vm_name, existing=True)
-            self._check(tx, vm, wanted)
+            self._check(tx, vm)
             *has, last = vm.spec.networks
             if not has:
                 raise Conflict(
@@ -78,15 +86,9 @@ class NetworkCards:
             started = self._begin(tx, "detach_network", vm, vm, tuple(has), network)
         return self._submitted(started)
 
-    def _check(self, tx: Transaction, vm: Vm, network: Network) -> None:
+    def _check(self, tx: Transaction, vm: Vm) -> None:
         check_may_change(vm)
         check_settled(tx, vm)
-        if network.overlay is not None:
-            raise Conflict(
-                "network.card_stays",
-                f"network {network.short} is of kind ovn, whose cards come and go with their VM",
-                hint="make the VM with it: 'vgpuctl create-vm --help'",
-            )
 
     def _begin(self, tx: Transaction, kind: str, given: Vm, vm: Vm, has: tuple[str, ...], network: str) -> Started:
         operation = new_operation(kind, vm, clock=self.clock, ids=self.ids)
@@ -100,3 +102,23 @@ class NetworkCards:
     def _submitted(self, started: Started) -> Started:
         self.engine.submit(str(started.operation))
         return started
+
+
+def _taken_port(tx: Transaction, vm: Vm, network: Network, address: str | None) -> tuple[Port, ...]:
+    """Of the VM's next card, on a network of kind ovn; none on others."""
+    if network.overlay is None:
+        if address is not None:
+            hint = "a card's address is chosen on networks of kind ovn: 'vgpuctl network list' has the kinds"
+            raise InvalidInput("network.address_invalid", f"network {network.short} gives addresses itself", hint=hint)
+        return ()
+    snapshot = tx.hosts.snapshot(vm.host)
+    why = None if snapshot is None else outside_ovn(snapshot.bridges, vm.host)
+    if why is not None:
+        hint = "docs/howto/networks-over-all-hosts.md says how a host comes into OVN"
+        raise Conflict("host.no_ovn", f"host {vm.host}, where VM {vm.spec.name} is, is not in OVN: {why}", hint=hint)
+    port = free_port(tx, vm, len(vm.spec.networks), network, network.overlay, address)
+    try:
+        tx.networks.take(replace(vm, ports=(port,)))
+    except ClaimLost as error:
+        raise address_taken(port.address, network) from error
+    return (port,)

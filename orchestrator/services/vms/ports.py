@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which addresses a new VM has on networks of kind ovn."""
+"""Which addresses VMs and their new cards have on networks of kind ovn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
         if name not in overlays:
             hint = "a VM's address is chosen on networks of kind ovn: 'vgpuctl network list' has the kinds"
             raise InvalidInput("network.address_invalid", f"the VM has no address of its own on {name[:63]}", hint=hint)
-    ports = [_port(tx, vm, *place, wanted.get(name)) for name, place in overlays.items()]
+    ports = [free_port(tx, vm, *place, wanted.get(name)) for name, place in overlays.items()]
     return replace(vm, ports=tuple(ports))
 
 
@@ -42,17 +42,18 @@ def check_addresses(vm: Vm, wanted: Mapping[str, str]) -> bool:
     return all(has.get(name) == address for name, address in wanted.items())
 
 
-def _port(tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetwork, wanted: str | None) -> Port:
+def free_port(tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetwork, wanted: str | None) -> Port:
+    """Of that card. Nothing is taken yet.
+
+    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
+    :raises NoCapacity: ``network.full``"""
     if wanted is not None:
         address = check_address(wanted, overlay.subnets)
         if overlay.provider is not None and address not in overlay.provider:
             hint = f"one of {overlay.provider.first} to {overlay.provider.last}"
             raise InvalidInput("network.address_invalid", f"{address} can be no VM's there", hint=hint)
         if tx.networks.taken(network.name, (address,)):
-            raise Conflict(
-                "network.address_taken", f"{address} is another VM's on {network.short}",
-                hint="choose another, or leave ip= out and get a free one",
-            )  # fmt: skip
+            raise address_taken(address, network)
         return Port(network=network.name, address=address)
     provider = overlay.provider
     own = candidates(overlay.subnets, vm.id, card) if provider is None else addresses_of(provider, f"{vm.id} {card}")
@@ -73,3 +74,8 @@ def free_address(tx: Transaction, network: str, wanted: Iterator[str]) -> str | 
         if free is not None:
             return free
     return None
+
+
+def address_taken(address: str, network: Network) -> Conflict:
+    hint = "choose another, or name none and get a free one"
+    return Conflict("network.address_taken", f"{address} is another VM's on {network.short}", hint=hint)

@@ -23,6 +23,7 @@ from orchestrator.core.actions.volumes import (
 from orchestrator.core.domain_xml.domain import SPARE_PORTS
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.overlay import Port, port_id
 from tests.unit.agent.bench import Bench, domain_of
 from tests.unit.agent.refusals import refused
 
@@ -140,8 +141,8 @@ class Running:
         bench.do(StartDomain(vm=bench.vm))
         plugged.begin(bench.libvirt.lookupByUUIDString(bench.vm))
 
-    def plug(self, *numbers: int, networks: tuple[str, ...] = ()) -> ActionResult:
-        wanted = replace(self.domain, data=tuple(map(file_of, numbers)), more_networks=networks)
+    def plug(self, *numbers: int, networks: tuple[str, ...] = (), ports: tuple[Port, ...] = ()) -> ActionResult:
+        wanted = replace(self.domain, data=tuple(map(file_of, numbers)), more_networks=networks, ports=ports)
         return self.bench.do(PlugDevices(vm=self.bench.vm, domain=wanted))
 
 
@@ -203,6 +204,16 @@ def test_a_network_card_comes_with_its_own_address_and_filter(running: Running) 
     card = running.plugged.roots[LIVE].findall("devices/interface")[-1]
     assert card.find(f"mac[@address='{mac_address(running.bench.vm, 1)}']") is not None
     assert card.find("filterref") is not None
+    assert running.plug().changed
+    assert running.plugged.cards(LIVE) == running.plugged.cards(CONFIG) == ["default"]
+
+
+def test_a_card_on_a_network_over_all_hosts_comes_and_goes(running: Running) -> None:
+    port = Port(network="default.wide", address="10.0.0.4")
+    assert running.plug(networks=("default.wide",), ports=(port,)).changed
+    card = running.plugged.roots[LIVE].findall("devices/interface")[-1]
+    assert card.find(f"virtualport/parameters[@interfaceid='{port_id(running.bench.vm, 1)}']") is not None
+    assert not running.plug(networks=("default.wide",), ports=(port,)).changed
     assert running.plug().changed
     assert running.plugged.cards(LIVE) == running.plugged.cards(CONFIG) == ["default"]
 
