@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python client: ``vgpuctl.open_client()``, its errors, and ``vgpuctl.models``, the types of what it answers."""
 
+from orchestrator.client.client import Client
 from orchestrator.client.generated import models
 from orchestrator.client.generated.async_client import AsyncClient
-
-from orchestrator.client.client import Client
 from orchestrator.client.opening import open_async_client, open_client
 from orchestrator.core.errors import (
     Bug,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator.client.generated import models
 
 from orchestrator.client.client import Client
+from orchestrator.client.generated import models
 from orchestrator.client.opening import open_async_client
 from orchestrator.core.event import EventIds
 from tests.fakes.running import client_of, running_server

@@ -16,10 +16,10 @@ import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrator.client.generated.async_connection import AsyncConnection
 
 from orchestrator.client.async_http import unix_http
 from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.generated.async_connection import AsyncConnection
 from orchestrator.client.http import KEPT_S, UnixHttp
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, NoCapacity, Retryable, Unknown

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
-from orchestrator.client.generated.async_client import AsyncClient
-from orchestrator.client.generated.async_connection import AsyncConnection
 
 import vgpuctl
 from orchestrator.client.async_http import unix_http
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Connection
+from orchestrator.client.generated.async_client import AsyncClient
+from orchestrator.client.generated.async_connection import AsyncConnection
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.opening import RETRIES, open_async_client, open_client
 from orchestrator.core.errors import FAMILIES, Fatal, NotFound, Retryable, Unknown
