@@ -13,6 +13,7 @@ from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bri
 from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.overlay import NO_CHANGE, NewOvnNetwork, OvnNetworkChange
+from orchestrator.core.tenancy.quota import NETWORK_AMOUNTS
 from orchestrator.core.vms.network import (
     DEFAULT_NAME,
     DEFAULT_RANGE,
@@ -33,6 +34,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
 from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.ways_out import check_leads_nowhere, give_back, is_seen, leads_alike, way_out
 from orchestrator.store.database import Store
@@ -364,6 +366,8 @@ def _check_bridge_free(tx: Transaction, uplink: Uplink) -> None:
 
 
 def _check_number(tx: Transaction, tenant: str) -> None:
+    """:raises Conflict: ``network.too_many``; :raises QuotaExceeded: ``quota.exceeded``"""
+    more_within_quota(tx, tenant, NETWORK_AMOUNTS)
     if sum(tenant_of(network.name) == tenant for network in tx.networks.list()) >= MAX_OF_TENANT:
         raise Conflict(
             "network.too_many",

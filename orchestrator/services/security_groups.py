@@ -24,12 +24,14 @@ from orchestrator.core.security_groups import (
     show_rules,
     unknown_group,
 )
+from orchestrator.core.tenancy.quota import group_amounts
 from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
 from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.networks import network_for
+from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
@@ -77,6 +79,7 @@ class SecurityGroupService:
                 hint = f"delete one; 'vgpuctl security-group list --tenant {tenant}' shows them"
                 raise Conflict("group.too_many", f"tenant {tenant} has {MAX_GROUPS} groups", hint=hint)
             _check_named(group.rules, {*groups, name})
+            more_within_quota(tx, tenant, group_amounts(group))
             tx.security_groups.add(group)
             self._note(tx, f"create_security_group {show_rules(group.rules, ())}", group)
             return _info(tx, group)
@@ -118,9 +121,10 @@ class SecurityGroupService:
         :raises Conflict: ``group.too_many_rules``
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
 
-        def with_rules(_tx: Transaction, group: SecurityGroup, known: Iterable[str]) -> SecurityGroup:
+        def with_rules(tx: Transaction, group: SecurityGroup, known: Iterable[str]) -> SecurityGroup:
             rules = changed_rules(group, add, remove)
             _check_named(rules, known)
+            more_within_quota(tx, tenant, {"security-rules": max(0, len(rules) - len(group.rules))})
             return replace(group, rules=rules)
 
         return self._changed(tenant, name, with_rules, f"change_security_group {show_rules(add, remove)}")

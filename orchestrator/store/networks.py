@@ -15,6 +15,7 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.provider_networks import KnownChassis
+from orchestrator.core.tenancy.quota import NETWORK_AMOUNTS
 from orchestrator.core.vms.network import Network, short_name, tenant_of, unknown_network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.events import Events
@@ -23,6 +24,7 @@ from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Precompiled, Statements
 from orchestrator.store.tables import networks, port_addresses
+from orchestrator.store.usage import TenantUsage
 
 _OVERLAY: Final = TypeAdapter(OvnNetwork)
 _CHASSIS: Final = TypeAdapter(tuple[KnownChassis, ...])
@@ -33,9 +35,10 @@ _NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindpara
 class Networks:
     """Networks that VMs are put on, by their names on hosts (core/vms/network.py)."""
 
-    def __init__(self, connection: Statements, events: Events) -> None:
+    def __init__(self, connection: Statements, tenants: TenantUsage, events: Events) -> None:
         self._db = connection
         self._meta = Meta(connection)
+        self._tenants = tenants
         self._events = events
 
     def add(self, network: Network) -> None:
@@ -43,6 +46,8 @@ class Networks:
         if self.find(network.name) is not None:
             raise Conflict("network.exists", f"there is already a network {network.name}", hint="choose another name")
         self._db.execute(insert(networks).values(_network_values(network)))
+        if network.tenant is not None:
+            self._tenants.change(network.tenant, {}, NETWORK_AMOUNTS)
         self._note(network.name, "created")
 
     def find(self, name: str) -> Network | None:
@@ -105,6 +110,9 @@ class Networks:
     def remove(self, name: str) -> None:
         """Gone already is fine."""
         if self._db.execute(delete(networks).where(networks.c.name == name)).rowcount:
+            tenant = tenant_of(name)
+            if tenant is not None:
+                self._tenants.change(tenant, NETWORK_AMOUNTS, {})
             self._note(name, "removed")
 
     def _note(self, name: str, change: str) -> None:

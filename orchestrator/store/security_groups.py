@@ -11,10 +11,12 @@ from sqlalchemy import delete, insert, select, update
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.security_groups import GroupUse, SecurityGroup, SecurityRule
+from orchestrator.core.tenancy.quota import group_amounts
 from orchestrator.store.events import Events
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import security_group_uses, security_groups
+from orchestrator.store.usage import TenantUsage
 
 _UNSET: Final = dict.fromkeys(("first_port", "last_port", "remote", "group"))
 
@@ -22,8 +24,9 @@ _UNSET: Final = dict.fromkeys(("first_port", "last_port", "remote", "group"))
 class SecurityGroups:
     """By tenant and name. A tenant's default group has a row once somebody has changed it."""
 
-    def __init__(self, connection: Statements, events: Events) -> None:
+    def __init__(self, connection: Statements, tenants: TenantUsage, events: Events) -> None:
         self._db = connection
+        self._tenants = tenants
         self._events = events
 
     def add(self, group: SecurityGroup) -> None:
@@ -31,6 +34,7 @@ class SecurityGroups:
         if any(known.name == group.name for known in self.list(group.tenant)):
             raise Conflict("group.exists", f"there is already a group {group.name}", hint="choose another name")
         self._db.execute(insert(security_groups).values(_values(group)))
+        self._tenants.change(group.tenant, {}, group_amounts(group))
         self._put_uses(group.tenant, group.name, group.uses)
         self._note(group.tenant, group.name, "created")
 
@@ -38,6 +42,8 @@ class SecurityGroups:
         """By its tenant and name, with what it is on."""
         at = security_groups.c
         its = (at.tenant == group.tenant) & (at.name == group.name)
+        for before in self._named(group.tenant, group.name):
+            self._tenants.change(group.tenant, group_amounts(before), group_amounts(group))
         self._db.execute(update(security_groups).where(its).values(_values(group)))
         self._put_uses(group.tenant, group.name, group.uses)
         self._note(group.tenant, group.name, "changed")
@@ -45,6 +51,8 @@ class SecurityGroups:
     def remove(self, tenant: str, name: str) -> None:
         """With what it is on. Gone already is fine."""
         self._put_uses(tenant, name, ())
+        for gone in self._named(tenant, name):
+            self._tenants.change(tenant, group_amounts(gone), {})
         its = (security_groups.c.tenant == tenant) & (security_groups.c.name == name)
         if self._db.execute(delete(security_groups).where(its)).rowcount:
             self._note(tenant, name, "removed")
@@ -60,6 +68,10 @@ class SecurityGroups:
         for row in self._db.execute(uses):
             of.setdefault((row.tenant, row.name), []).append(GroupUse(vm=row.vm, network=row.network))
         return tuple(_group_of(row, of.get((row.tenant, row.name), ())) for row in self._db.execute(groups))
+
+    def _named(self, tenant: str, name: str) -> Iterable[SecurityGroup]:
+        """At most one."""
+        return (group for group in self.list(tenant) if group.name == name)
 
     def _put_uses(self, tenant: str, name: str, uses: Iterable[GroupUse]) -> None:
         on = security_group_uses.c

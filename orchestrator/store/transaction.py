@@ -60,7 +60,10 @@ class Transaction:
         self.suspended = SuspendedVms(db, self.usage, self.vms, self.claims)
         self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
-        self.networks, self.security_groups = Networks(db, self.events), SecurityGroups(db, self.events)
+        self.networks, self.security_groups = (
+            Networks(db, self.tenant_usage, self.events),
+            SecurityGroups(db, self.tenant_usage, self.events),
+        )
         self.floating_addresses = FloatingAddresses(db, self.networks, self.events)
         self.pools, self.volumes = Pools(db), Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db, self.events)

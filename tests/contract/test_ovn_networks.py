@@ -15,6 +15,7 @@ from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.overlay import NewOvnNetwork, port_id
+from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.services.messages import CreateVm, MoveVm
@@ -23,6 +24,7 @@ from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, t4
 from tests.fakes.ovn_databases import RealOvn
+from tests.fakes.recount import miscounted
 
 OVN_HOST = (Bridge(name="br-int", kind="openvswitch"),)
 SMALL = NewOvnNetwork(subnets=("10.0.0.0/29",))
@@ -263,3 +265,32 @@ def test_a_site_without_ovn_says_so(tmp_path: Path) -> None:
         plane.services.networks.add_overlay("blue", SMALL, "default")
     assert refused.value.code == "network.no_ovn"
     plane.store.close()
+
+
+def test_networks_addresses_groups_and_rules_are_counted_and_bounded(plane: ControlPlane) -> None:
+    services = plane.services
+    services.tenancy.tenants.create("red")
+    limits = {"networks": 1, "addresses": 1, "security-groups": 1, "security-rules": 2}
+    services.tenancy.quotas.change("red", limits)
+    services.networks.add_overlay("blue", SMALL, "red")
+    _refused("quota.exceeded", lambda: services.networks.add("green", None, "red"))
+    _refused("quota.exceeded", lambda: services.networks.add_overlay("green", SMALL, "red"))
+    vm = _create(plane, tenant="red", start=False)
+    _refused("quota.exceeded", lambda: _create(plane, "other", tenant="red", start=False))
+    web = services.security_groups.create("red", "web").group
+    _refused("quota.exceeded", lambda: services.security_groups.create("red", "db"))
+    services.security_groups.change_rules("red", "web", [SecurityRule(direction="in")])
+    more = SecurityRule(direction="in", protocol="tcp")
+    _refused("quota.exceeded", lambda: services.security_groups.change_rules("red", "web", [more]))
+    services.security_groups.change_rules("red", "web", [more], web.rules)
+    held = {use.resource: use.used for use in services.tenancy.quotas.get("red") if use.resource in limits}
+    assert held == {"networks": 1, "addresses": 1, "security-groups": 1, "security-rules": 2}
+    with plane.store.read() as tx:
+        assert list(miscounted(tx)) == []
+    services.vms.delete("red", vm.spec.name)
+    plane.engine.drain()
+    services.security_groups.delete("red", "web")
+    services.networks.delete("blue", "red")
+    with plane.store.read() as tx:
+        assert list(miscounted(tx)) == []
+        assert not any(tx.quotas.used("red").values())

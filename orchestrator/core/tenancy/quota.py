@@ -17,9 +17,11 @@ from typing import Final
 from orchestrator.core.errors import InvalidInput, QuotaExceeded, Reason
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.vgpu_type import parse_vgpu_type_name
+from orchestrator.core.security_groups import DEFAULT_GROUP, SecurityGroup
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.units import MIB, parse_size, show_size
 from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.priority import Priority, rank
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
@@ -39,6 +41,10 @@ COUNTS: Final = {
     "disk": "disks of VMs, and data volumes",
     "images": "files of the tenant's own base images",
     "nics": "functions of network cards",
+    "networks": "networks of the tenant's own",
+    "addresses": "of VMs on networks of kind ovn, stopped ones too",
+    "security-groups": "security groups; the default one not",
+    "security-rules": "rules of all its security groups",
 }
 RESOURCES: Final = tuple(COUNTS)
 """``devices:L40S`` and ``whole-gpus:L40S`` are on GPUs of one model, ``vgpus:<profile>`` of one offering or type."""
@@ -117,8 +123,10 @@ def amounts_of(vm: Vm) -> Counter[str]:
     """All that a VM holds, stopped ones too: its claim stays, unless its place was taken back."""
     spec = vm.spec
     machine = machine_amounts(spec.vcpus, spec.memory_mib, spec.disk_bytes)
+    if vm.ports:
+        machine["addresses"] = len(vm.ports)
     if vm.deallocated is not None:
-        return Counter({name: machine[name] for name in ("vms", "disk")})
+        return Counter({name: machine[name] for name in ("vms", "disk", "addresses") if name in machine})
     if vm.nic is not None:
         machine["nics"] = 1
     return sum((_device_amounts(device, spec.profile) for device in vm.devices), machine)
@@ -170,8 +178,22 @@ def image_amounts(image: Image) -> Counter[str]:
     return Counter({"images": -(-image.size_bytes // MIB)})
 
 
+NETWORK_AMOUNTS: Final[Amounts] = {"networks": 1}
+"""A tenant's network."""
+
+
+def group_amounts(group: SecurityGroup) -> Counter[str]:
+    """A security group; the default one is the site's doing."""
+    groups = int(group.name != DEFAULT_GROUP)
+    return Counter({"security-groups": groups, "security-rules": len(group.rules)})
+
+
 def totals_of(
-    vms: Iterable[Vm], volumes: Iterable[Volume] = (), images: Iterable[Image] = ()
+    vms: Iterable[Vm],
+    volumes: Iterable[Volume] = (),
+    images: Iterable[Image] = (),
+    networks: Iterable[Network] = (),
+    groups: Iterable[SecurityGroup] = (),
 ) -> dict[str, Counter[str]]:
     """What every tenant holds."""
     totals: dict[str, Counter[str]] = {}
@@ -182,15 +204,28 @@ def totals_of(
     for image in images:
         if image.tenant is not None:
             totals.setdefault(image.tenant, Counter()).update(image_amounts(image))
+    for network in networks:
+        if network.tenant is not None:
+            totals.setdefault(network.tenant, Counter()).update(NETWORK_AMOUNTS)
+    for group in groups:
+        totals.setdefault(group.tenant, Counter()).update(group_amounts(group))
     return totals
 
 
-def holders_of(vms: Iterable[Vm], volumes: Iterable[Volume], images: Iterable[Image]) -> dict[str, Counter[str]]:
+def holders_of(
+    vms: Iterable[Vm],
+    volumes: Iterable[Volume],
+    images: Iterable[Image],
+    networks: Iterable[Network],
+    groups: Iterable[SecurityGroup],
+) -> dict[str, Counter[str]]:
     """What each of a tenant's things holds, by its name: ``train``, ``volume data``, ``image debian``."""
     return {
         **{vm.spec.name: amounts_of(vm) for vm in vms},
         **{f"volume {volume.name}": held_of(volume) for volume in volumes},
         **{f"image {image.short}": image_amounts(image) for image in images},
+        **{f"network {network.short}": Counter(NETWORK_AMOUNTS) for network in networks},
+        **{f"security group {group.name}": group_amounts(group) for group in groups},
     }
 
 

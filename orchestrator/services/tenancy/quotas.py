@@ -66,7 +66,9 @@ class QuotaRoom:
         if not room.refuses(amounts):
             return room
         images = (image for image in tx.images.list() if image.tenant == tenant)
-        held = holders_of(tx.vms.list(tenant=tenant), tx.volumes.list(tenant=tenant), images)
+        networks = (network for network in tx.networks.list() if network.tenant == tenant)
+        volumes, groups = tx.volumes.list(tenant=tenant), tx.security_groups.list(tenant)
+        held = holders_of(tx.vms.list(tenant=tenant), volumes, images, networks, groups)
         return replace(room, holders=held)
 
     def check(self, amounts: Amounts) -> None:
@@ -126,13 +128,20 @@ def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
     QuotaRoom.told(tx, vm.spec.tenant, more).check(more)
 
 
+def more_within_quota(tx: Transaction, tenant: str, amounts: Amounts) -> None:
+    """The same of what comes to be held beside VMs: a network, a security group.
+
+    :raises QuotaExceeded: ``quota.exceeded``
+    """
+    QuotaRoom.told(tx, tenant, amounts).check(amounts)
+
+
 def volume_within_quota(tx: Transaction, volume: Volume) -> None:
     """The same of a data volume, which counts as a disk.
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
-    amounts = volume_amounts(volume.size_bytes)
-    QuotaRoom.told(tx, volume.tenant, amounts).check(amounts)
+    more_within_quota(tx, volume.tenant, volume_amounts(volume.size_bytes))
 
 
 def _resolved(tx: Transaction, limits: Mapping[str, int | None], *, anyway: bool) -> dict[str, int | None]:

@@ -17,6 +17,7 @@ from orchestrator.services.begin import held_by, new_operation, record, undo_inp
 from orchestrator.services.messages import Started
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.security_groups import check_no_group
+from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
 from orchestrator.services.vms.ports import address_taken, free_port
 from orchestrator.services.vms.requirements import check_networks
@@ -44,7 +45,7 @@ class NetworkCards:
         :raises InvalidInput: ``network.too_many_cards``, ``network.address_invalid``
         :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``group.network_kind``, ``network.too_many``,
             ``network.subnets_used_up``, ``network.address_taken``, ``host.no_ovn``
-        :raises NoCapacity: ``network.full``"""
+        :raises NoCapacity: ``network.full``; :raises QuotaExceeded: ``quota.exceeded``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
             (wanted,) = self.networks.of(tx, tenant, (network,))
@@ -58,6 +59,7 @@ class NetworkCards:
             check_networks(tuple(map(short_name, has)))
             check_free_port(tx, vm)
             given = replace(with_networks(vm, has), ports=(*vm.ports, *_taken_port(tx, vm, wanted, address)))
+            within_quota(tx, given, vm)
             started = self._begin(tx, "attach_network", given, vm, has, network)
         return self._submitted(started)
 
