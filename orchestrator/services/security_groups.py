@@ -124,7 +124,7 @@ class SecurityGroupService:
         def with_rules(tx: Transaction, group: SecurityGroup, known: Iterable[str]) -> SecurityGroup:
             rules = changed_rules(group, add, remove)
             _check_named(rules, known)
-            more_within_quota(tx, tenant, {"security-rules": max(0, len(rules) - len(group.rules))})
+            more_within_quota(tx, tenant, {"rules": max(0, len(rules) - len(group.rules))})
             return replace(group, rules=rules)
 
         return self._changed(tenant, name, with_rules, f"change_security_group {show_rules(add, remove)}")

@@ -270,7 +270,7 @@ def test_a_site_without_ovn_says_so(tmp_path: Path) -> None:
 def test_networks_addresses_groups_and_rules_are_counted_and_bounded(plane: ControlPlane) -> None:
     services = plane.services
     services.tenancy.tenants.create("red")
-    limits = {"networks": 1, "addresses": 1, "security-groups": 1, "security-rules": 2}
+    limits = {"networks": 1, "addresses": 1, "groups": 1, "rules": 2}
     services.tenancy.quotas.change("red", limits)
     services.networks.add_overlay("blue", SMALL, "red")
     _refused("quota.exceeded", lambda: services.networks.add("green", None, "red"))
@@ -284,7 +284,7 @@ def test_networks_addresses_groups_and_rules_are_counted_and_bounded(plane: Cont
     _refused("quota.exceeded", lambda: services.security_groups.change_rules("red", "web", [more]))
     services.security_groups.change_rules("red", "web", [more], web.rules)
     held = {use.resource: use.used for use in services.tenancy.quotas.get("red") if use.resource in limits}
-    assert held == {"networks": 1, "addresses": 1, "security-groups": 1, "security-rules": 2}
+    assert held == {"networks": 1, "addresses": 1, "groups": 1, "rules": 2}
     with plane.store.read() as tx:
         assert list(miscounted(tx)) == []
     services.vms.delete("red", vm.spec.name)

@@ -43,8 +43,8 @@ COUNTS: Final = {
     "nics": "functions of network cards",
     "networks": "networks of the tenant's own",
     "addresses": "of VMs on networks of kind ovn, stopped ones too",
-    "security-groups": "security groups; the default one not",
-    "security-rules": "rules of all its security groups",
+    "groups": "security groups; the default one not",
+    "rules": "rules of all its security groups",
 }
 RESOURCES: Final = tuple(COUNTS)
 """``devices:L40S`` and ``whole-gpus:L40S`` are on GPUs of one model, ``vgpus:<profile>`` of one offering or type."""
@@ -185,7 +185,7 @@ NETWORK_AMOUNTS: Final[Amounts] = {"networks": 1}
 def group_amounts(group: SecurityGroup) -> Counter[str]:
     """A security group; the default one is the site's doing."""
     groups = int(group.name != DEFAULT_GROUP)
-    return Counter({"security-groups": groups, "security-rules": len(group.rules)})
+    return Counter({"groups": groups, "rules": len(group.rules)})
 
 
 def totals_of(

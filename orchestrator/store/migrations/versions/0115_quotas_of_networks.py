@@ -10,7 +10,7 @@ from alembic import op
 
 revision = "0115"
 down_revision = "0114"
-_RESOURCES = ("networks", "addresses", "security-groups", "security-rules")
+_RESOURCES = ("networks", "addresses", "groups", "rules")
 _usage = sa.table("tenant_usage", sa.column("tenant"), sa.column("resource"), sa.column("used"))
 _groups = sa.table("security_groups", sa.column("tenant"), sa.column("name"), sa.column("rules", sa.JSON))
 
@@ -24,8 +24,8 @@ def upgrade() -> None:
     for (tenant,) in database.execute(sa.text(ports)):
         held[tenant, "addresses"] += 1
     for group in database.execute(sa.select(_groups)):
-        held[group.tenant, "security-groups"] += group.name != "default"
-        held[group.tenant, "security-rules"] += len(group.rules)
+        held[group.tenant, "groups"] += group.name != "default"
+        held[group.tenant, "rules"] += len(group.rules)
     rows = [{"tenant": tenant, "resource": resource, "used": used} for (tenant, resource), used in held.items() if used]
     if rows:
         op.bulk_insert(_usage, rows)
