@@ -8,8 +8,8 @@ from collections import Counter
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0115"
-down_revision = "0114"
+revision = "0116"
+down_revision = "0115"
 _RESOURCES = ("networks", "addresses", "groups", "rules")
 _usage = sa.table("tenant_usage", sa.column("tenant"), sa.column("resource"), sa.column("used"))
 _groups = sa.table("security_groups", sa.column("tenant"), sa.column("name"), sa.column("rules", sa.JSON))
