@@ -369,11 +369,9 @@ def _check_number(tx: Transaction, tenant: str) -> None:
     """:raises Conflict: ``network.too_many``; :raises QuotaExceeded: ``quota.exceeded``"""
     more_within_quota(tx, tenant, NETWORK_AMOUNTS)
     if sum(tenant_of(network.name) == tenant for network in tx.networks.list()) >= MAX_OF_TENANT:
-        raise Conflict(
-            "network.too_many",
-            f"tenant {tenant} has {MAX_OF_TENANT} networks, and no tenant has more",
-            hint=f"delete one that no VM is on; 'vgpuctl network list --tenant {tenant}' shows them",
-        )
+        hint = f"delete one that no VM is on; 'vgpuctl network list --tenant {tenant}' shows them"
+        message = f"tenant {tenant} has {MAX_OF_TENANT} networks, and no tenant has more"
+        raise Conflict("network.too_many", message, hint=hint)
 
 
 def _exists(name: str) -> Conflict:
@@ -387,11 +385,8 @@ def _exists(name: str) -> Conflict:
 def _in_use(network: Network, vms: list[Vm]) -> Conflict:
     names = [vm.spec.name if network.tenant else vm.full_name for vm in vms]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return Conflict(
-        "network.in_use",
-        f"VMs are on network {network.short}: {', '.join(names[:_SHOWN])}{more}",
-        hint="delete them first",
-    )
+    message = f"VMs are on network {network.short}: {', '.join(names[:_SHOWN])}{more}"
+    return Conflict("network.in_use", message, hint="delete them first")
 
 
 def _unknown(tx: Transaction, name: str, tenant: str | None) -> NotFound:
