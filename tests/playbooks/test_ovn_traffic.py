@@ -35,9 +35,9 @@ LONELY = Card(vm="lonely", name="lonely", number=0, address="10.0.0.8", hosts=("
 
 
 _PING = """
-import socket, struct, sys
-plain = struct.pack("!BBHHH", 8, 0, 0, 7, 1)
-sent = struct.pack("!BBHHH", 8, 0, 0xFFFF - sum(struct.unpack("!4H", plain)), 7, 1)
+import os, socket, struct, sys
+own = os.getpid() % 0x4000  # what was asked before under one id goes on where it went, whatever NAT says by now
+sent = struct.pack("!BBHHH", 8, 0, 0xFFFF - (0x0800 + own + 1), own, 1)
 one = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 one.settimeout(1)
 one.sendto(sent, (sys.argv[1], 0))

@@ -130,8 +130,12 @@ def test_a_floating_address_leads_to_one_vm_and_then_to_the_other(outside: Outsi
     outside.lead("db")
     assert eventually(lambda: outside.seen_as(outside.site.guests["db"]) == FLOATING.address, 10)
     assert time.monotonic() - began <= 10
-    assert outside.world.reaches(FLOATING.address)
-    assert outside.seen_as(outside.site.guests["web"]) == OUT.address
+    assert outside.site.guests["web"].run("ip link set eth0 down").returncode == 0
+    assert outside.world.reaches(FLOATING.address)  # by the other one alone
+    web = outside.site.guests["web"]
+    web.takes(WEB.address)
+    assert web.run("ip route add default via 10.0.0.1").returncode == 0
+    assert outside.seen_as(web) == OUT.address
 
 
 def test_the_southbound_tells_which_hosts_lead_outside(outside: Outside) -> None:
