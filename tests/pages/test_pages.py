@@ -66,7 +66,8 @@ class Reader:
     def variables(self) -> dict[str, str | None]:
         own = {"VGPUCTL_STATE": str(self.state), "HOME": str(self.here), "XDG_CONFIG_HOME": str(self.here / "config")}
         nowhere = dict.fromkeys(("VGPUCTL_CONTEXT", "VGPUCTL_TOKEN_FILE", "XDG_STATE_HOME", "COLUMNS"))
-        return {**own, **nowhere, "VGPUCTL_TENANT": None if self.page.alone else self.tenant}
+        soon_idle = {"VGPUCTL_SERVE_IDLE_SECONDS": "60"}
+        return {**own, **nowhere, **soon_idle, "VGPUCTL_TENANT": None if self.page.alone else self.tenant}
 
     def filled(self, text: str) -> str:
         """With this place's words for the page's, the longest first."""
