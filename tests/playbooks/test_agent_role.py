@@ -151,7 +151,6 @@ def test_what_must_be_absent_is_removed_with_all_below_it(tmp_path: Path, role_v
     assert "old" not in _write(tmp_path, role_variables, [str(old)])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
 def test_nothing_is_removed_where_something_is_mounted_below_it(
     tmp_path: Path, role_variables: dict[str, object]
 ) -> None:

@@ -170,10 +170,11 @@ def test_a_policy_is_set_shown_and_taken_back(cli: Cli) -> None:
         "isolation": "instance",
         "preempt": False,
         "maintenance": "stop",
+        "pool": None,
     }
     changed = cli("policy", "set", "policed", "max-priority=high", "preempt=yes", "maintenance=22:00-05:00")
     assert changed.out.split()[6:] == [
-        "max-priority", "high", "isolation", "instance", "preempt", "yes", "maintenance", "22:00-05:00",
+        "max-priority", "high", "isolation", "instance", "preempt", "yes", "maintenance", "22:00-05:00", "pool", "none",
     ]  # fmt: skip
 
 
