@@ -100,6 +100,9 @@ options:
   user_data:
     description: For cloud-init; kept secret.
     type: str
+  with_moves:
+    description: When it does not fit, VMs may be moved for it, and it is made when they have.
+    type: bool
   provision:
     description: Roles by name; they are run in the order that they need.
     type: list
@@ -225,6 +228,7 @@ FORM = {
     "priority": {"type": "str", "choices": ["low", "normal", "high"]},
     "addresses": {"type": "dict"},
     "user_data": {"type": "str", "no_log": True},
+    "with_moves": {"type": "bool"},
     "provision": {"type": "list", "elements": "str"},
     "no_provision": {"type": "bool"},
     "provision_settings": {"type": "dict"},
