@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID, uuid5
 
 from orchestrator.core.errors import Conflict, InvalidInput
@@ -28,6 +28,23 @@ MAX_DOMAINS: Final = 6
 _PORTS: Final = UUID("0b4f3d0e-54f3-5a0e-8a55-2f6d7c0e9b21")
 _NEVER: Final = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 """This host, itself, link-local, and what is no machine's address: RFC 6890."""
+
+
+PeerState = Literal["asked", "offered", "joined"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPeer:
+    """Another network that this one's router shall lead to."""
+
+    network: str
+    """Its name on hosts."""
+    id: str
+    """Its UUID when it was agreed; one of that name that was made later is another. Empty: nobody has seen it."""
+    state: PeerState
+    """``asked``: by this network's tenant alone; ``offered``: by the other's; ``joined``: by both."""
+    link: int = 0
+    """Which pair of link-local addresses the two routers have between them; of each router no two are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +96,8 @@ class OvnNetwork:
     """Domains in which guests look names up, beside the network's own."""
     dhcp: tuple[tuple[str, str], ...] = ()
     """Further options that guests are told, by the names that OVN has for them (ovn-nb(5), DHCP_Options)."""
+    peers: tuple[NetworkPeer, ...] = ()
+    """By their names; core/peering.py."""
     provider: ProviderPlace | None = None
     """Of a provider network, which is the site's and has no router of its own; None: of a tenant's."""
     out: WayOut | None = None
@@ -112,7 +131,7 @@ class NewOvnNetwork:
             id=new_id, subnets=parse_subnets(self.subnets), mtu=mtu,
             dns=is_now.dns if self.dns is None else parse_dns(self.dns),
             search=is_now.search if self.search is None else parse_domains(self.search),
-            dhcp=is_now.dhcp if self.dhcp is None else parse_dhcp(dict(self.dhcp)),
+            dhcp=is_now.dhcp if self.dhcp is None else parse_dhcp(dict(self.dhcp)), peers=is_now.peers,
             provider=is_now.provider, out=is_now.out,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from orchestrator.core.northbound.groups import (
     ports_by_group,
     rows_of_groups,
 )
+from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
 from orchestrator.core.northbound.outside import address_rows, rows_out
 from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, operations_of
@@ -125,11 +126,13 @@ def _rows(tx: Transaction, site: str) -> tuple[tuple[OvnRow, ...], tuple[OvnRow,
             used.update((vm.spec.tenant, group) for group in its)
             guarded = replace(card, groups=members_of(site, vm.spec.tenant, its))
             (settled if vm.state in _SETTLED else busy)[name].append(guarded)
-    first, second = (
-        tuple(rows_of((*network, cards[name]) for name, network in overlays.items())) for cards in (settled, busy)
-    )
     networks, chassis = {name: network for name, (network, _) in overlays.items()}, tx.networks.chassis()
+    first, second = (
+        tuple(rows_of(((*network, cards[name]) for name, network in overlays.items()), networks.get))
+        for cards in (settled, busy)
+    )
+    joined = [row for network in networks.values() for row in rows_joined(network, networks.get)]
     out = [row for _, overlay in overlays.values() if overlay.out is not None
            for row in rows_out(overlay, networks.get(overlay.out.network), chassis)]  # fmt: skip
     floating = address_rows(tx.floating_addresses.list(), vms, networks)
-    return (*rows_of_groups(site, in_use(groups, used)), *first, *out, *floating), second
+    return (*rows_of_groups(site, in_use(groups, used)), *first, *joined, *out, *floating), second

@@ -14,11 +14,13 @@ import pytest
 from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
-from orchestrator.core.overlay import NewOvnNetwork, port_id
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
+from orchestrator.core.peering import joined_with
 from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.services.messages import CreateVm, MoveVm
+from orchestrator.services.network_peers import change_peers
 from orchestrator.services.northbound import NorthboundKeeper, compare
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
@@ -294,3 +296,67 @@ def test_networks_addresses_groups_and_rules_are_counted_and_bounded(plane: Cont
     with plane.store.read() as tx:
         assert list(miscounted(tx)) == []
         assert not any(tx.quotas.used("red").values())
+
+
+RED, BLUE = NewOvnNetwork(subnets=("10.1.0.0/24",)), NewOvnNetwork(subnets=("10.2.0.0/24", "10.3.0.0/24"))
+
+
+def _states(plane: ControlPlane, tenant: str, name: str) -> list[tuple[str, str]]:
+    overlay = plane.services.networks.usable(tenant, name).overlay
+    assert overlay is not None
+    return [(peer.network, peer.state) for peer in overlay.peers]
+
+
+def test_networks_are_joined_when_both_tenants_say_so_and_left_by_either(plane: ControlPlane, ovn: RealOvn) -> None:
+    networks = plane.services.networks
+    for tenant, wanted in (("red", RED), ("blue", BLUE)):
+        plane.services.tenancy.tenants.create(tenant)
+        networks.add_overlay("net", wanted, tenant)
+    _create(plane, "web", tenant="red", network="net")
+    db = _create(plane, "db", tenant="blue", network="net", profile="GRID T4-2Q")
+    change_peers(networks, "net", "red", ["blue/net"], [], operator=False)
+    assert _states(plane, "red", "net") == [("blue.net", "asked")]
+    assert _states(plane, "blue", "net") == [("red.net", "offered")]
+    assert ovn.nbctl("list", "logical_router_static_route") == ""
+    change_peers(networks, "net", "red", ["blue/net"], [], operator=False)
+    assert _states(plane, "blue", "net") == [("red.net", "offered")]
+    change_peers(networks, "net", "blue", ["red/net"], [], operator=False)
+    assert _states(plane, "red", "net") == [("blue.net", "joined")]
+    assert _states(plane, "blue", "net") == [("red.net", "joined")]
+    routes = ovn.nbctl("--bare", "--columns=ip_prefix", "list", "logical_router_static_route").split()
+    assert sorted(routes) == ["10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24"]
+    assert "10.3.0.0/24,10.1.0.1" in ovn.nbctl(
+        "--bare", "--columns=options", "find", "dhcp_options", 'cidr="10.1.0.0/24"'
+    )
+    assert _differ(plane) == 0
+    ovn.nbctl("--wait=sb", "sync")
+    assert db.ports[0].address.startswith("10.")
+    flows = ovn.sbctl("--bare", "--columns=match", "find", "logical_flow", "pipeline=ingress")
+    assert "ip4.dst == 10.3.0.0/24" in flows
+    _refused(
+        "network.peer_overlaps",
+        lambda: networks.change("net", "red", None, {}, OvnNetworkChange(more_subnets=("10.3.0.0/25",))),
+    )
+    change_peers(networks, "net", "blue", [], ["red/net"], operator=False)
+    assert (_states(plane, "red", "net"), _states(plane, "blue", "net")) == ([], [])
+    assert ovn.nbctl("list", "logical_router_static_route") == ""
+    assert _differ(plane) == 0
+
+
+def test_what_overlaps_anything_that_is_joined_already_is_refused_with_both_ranges(plane: ControlPlane) -> None:
+    networks = plane.services.networks
+    for name, subnet in (("a", "10.1.0.0/24"), ("b", "10.2.0.0/24"), ("c", "10.1.0.128/25")):
+        networks.add_overlay(name, NewOvnNetwork(subnets=(subnet,)), "default")
+    change_peers(networks, "a", "default", ["b"], [], operator=False)
+    with pytest.raises(Conflict) as refused:
+        change_peers(networks, "b", "default", ["c"], [], operator=False)
+    assert refused.value.code == "network.peer_overlaps"
+    assert {"10.1.0.0/24", "10.1.0.128/25"} <= set(refused.value.message.split())
+    assert _states(plane, "default", "c") == []
+    networks.add("nat", None, "default")
+    _refused("network.of_ovn", lambda: change_peers(networks, "a", "default", ["nat"], [], operator=False))
+    _refused("network.unknown", lambda: change_peers(networks, "a", "default", ["nowhere"], [], operator=False))
+    _refused("network.peer_itself", lambda: change_peers(networks, "a", "default", ["a"], [], operator=False))
+    networks.delete("b", "default")
+    networks.add_overlay("b", NewOvnNetwork(subnets=("10.1.0.0/25",)), "default")
+    assert joined_with(networks.usable("default", "a"), lambda name: networks.usable("default", "b")) == ()

@@ -12,7 +12,15 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
 from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.permissions import may_operate
-from orchestrator.api.schemas.base import AboutAnswer, DescribeBody, LabelsByKey, Name, NameInPath, TenantInPath
+from orchestrator.api.schemas.base import (
+    AboutAnswer,
+    AnswerBody,
+    DescribeBody,
+    LabelsByKey,
+    Name,
+    NameInPath,
+    TenantInPath,
+)
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import InvalidInput
@@ -25,9 +33,12 @@ from orchestrator.core.overlay import (
     MAX_SUBNETS,
     NewOvnNetwork,
     OvnNetworkChange,
+    PeerState,
 )
+from orchestrator.core.peering import MAX_PEERS
 from orchestrator.core.provider_networks import NewProviderNetwork
-from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.network import Network, short_name, tenant_of
+from orchestrator.services.network_peers import change_peers
 
 
 class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/24"}):
@@ -136,6 +147,10 @@ class ChangeNetworkBody(DescribeBody, example={"mtu": 1400, "more_subnets": ["10
     """All of them; null: as they are."""
     dhcp_options: dict[str, Annotated[str, Field(max_length=128)] | None] = Field(default={}, max_length=64)
     """By name; null takes one away."""
+    join: list[Annotated[str, Field(max_length=127)]] = Field(default=[], max_length=MAX_PEERS)
+    """Networks whose routers it shall lead to, ``NAME`` or ``TENANT/NAME``; another tenant has to say so, too."""
+    leave: list[Annotated[str, Field(max_length=127)]] = Field(default=[], max_length=MAX_PEERS)
+    """Those that it leads to no more."""
 
     def change(self) -> OvnNetworkChange:
         lists = (self.dns_servers, self.search_domains)
@@ -144,6 +159,17 @@ class ChangeNetworkBody(DescribeBody, example={"mtu": 1400, "more_subnets": ["10
             more_subnets=tuple(self.more_subnets), mtu=self.mtu, dns=dns, search=search,
             dhcp=tuple(self.dhcp_options.items()),
         )  # fmt: skip
+
+
+class NetworkPeerAnswer(AnswerBody):
+    """A network that it leads to, or shall."""
+
+    name: str
+    """What it is called."""
+    tenant: str | None
+    """Whose it is."""
+    state: PeerState
+    """``asked``: by this network's tenant alone; ``offered``: by the other's; ``joined``: by both."""
 
 
 class NetworkAnswer(AboutAnswer):
@@ -182,6 +208,8 @@ class NetworkAnswer(AboutAnswer):
     """Of a provider network: the site's router there."""
     addresses: str | None
     """Of a provider network: what OVN may give away of it."""
+    peers: tuple[NetworkPeerAnswer, ...]
+    """Of kind ovn: networks that it leads to, or shall."""
     dns_domain: str | None
     """In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts."""
     tenant: str | None
@@ -203,6 +231,10 @@ class NetworkAnswer(AboutAnswer):
             dhcp_options=() if overlay is None else overlay.dhcp,
             out=out and out.network, out_address=out and out.address, provider=provider and provider.physical,
             gateway=provider and provider.gateway, addresses=provider and f"{provider.first}-{provider.last}",
+            peers=tuple(
+                NetworkPeerAnswer(name=short_name(peer.network), tenant=tenant_of(peer.network), state=peer.state)
+                for peer in (() if overlay is None else overlay.peers)
+            ),
         )  # fmt: skip
 
 
@@ -295,10 +327,17 @@ def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) 
 
 @of_tenant.patch("/{name}")
 def change_of_tenant(
-    tenant: TenantInPath, name: NameInPath, body: ChangeNetworkBody, services: ServicesOf
+    tenant: TenantInPath, name: NameInPath, body: ChangeNetworkBody, services: ServicesOf, caller: CallerOf
 ) -> NetworkAnswer:
     """Change a tenant's network. Set description and labels of a network of the tenant's own, and what guests on one
-    of kind ovn are told; what is not named stays."""
+    of kind ovn are told; what is not named stays. Networks that it joins and leaves are named alone."""
+    if body.join or body.leave:
+        if body.model_fields_set - {"join", "leave"}:
+            raise InvalidInput(
+                "network.peers_alone", "networks are joined and left alone", hint="say the rest in another request"
+            )
+        words = (services.networks, name, tenant, body.join, body.leave)
+        return NetworkAnswer.of(change_peers(*words, operator=may_operate(caller)))
     changed = services.networks.change(name, tenant, body.description, body.labels, body.change())
     return NetworkAnswer.of(changed)
 

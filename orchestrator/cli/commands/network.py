@@ -232,6 +232,7 @@ def _details(network: Json, *more: tuple[str, str]) -> list[str]:
             ("DNS servers", shown(network["dns_servers"] or "as its DHCP server says")),
             ("DNS domain", shown(network["dns_domain"])),
             *([("search domains", shown(network["search_domains"]))] if network["search_domains"] else []),
+            *(("leads to", shown(f"{peer['tenant']}/{peer['name']} ({peer['state']})")) for peer in network["peers"]),
             *(("DHCP option", shown(f"{name}={value}")) for name, value in sorted(network["dhcp_options"].items())),
             *more,
             *said_of(network),
@@ -306,13 +307,20 @@ def set_network(
     more_subnet: Annotated[
         list[str] | None, typer.Option("--add-subnet", help="Of kind ovn: a further subnet; may be repeated.")
     ] = None,
+    join: Annotated[
+        list[str] | None, typer.Option("--join", help="Of kind ovn: NAME or TENANT/NAME that it shall lead to.")
+    ] = None,
+    leave: Annotated[
+        list[str] | None, typer.Option("--leave", help="Of kind ovn: NAME or TENANT/NAME that it leads to no more.")
+    ] = None,
 ) -> None:
     """Set what is said of a network, and what guests are told (kind ovn)."""
     lists = {"dns_servers": dns_server, "search_domains": search_domain}
     of_ovn: dict[str, object] = {name: _all_or_none(several) for name, several in lists.items() if several is not None}
     of_ovn |= {} if mtu is None else {"mtu": mtu}
     of_ovn |= {"dhcp_options": _options(dhcp_option)} if dhcp_option else {}
-    of_ovn |= {"more_subnets": more_subnet} if more_subnet else {}
+    peers = {"more_subnets": more_subnet, "join": join, "leave": leave}
+    of_ovn |= {name: several for name, several in peers.items() if several}
     changes = said_by(description, label, unlabel) | of_ovn
     need_something(changes)
     place = _tenant_of(ctx, tenant, of_site=of_site)

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv4Network
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.northbound.rows import MemberOf, OvnRow, Value, row_uuid
 from orchestrator.core.overlay import OvnNetwork, ProviderPlace, port_id, router_of
+from orchestrator.core.peering import Find, subnets_of_peers
 from orchestrator.core.vms.network import Network, dns_domain
 from orchestrator.core.vms.vm import Vm
 
@@ -22,7 +23,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     SWITCH: ("name", "ports", "acls", "dns_records"),
     PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options", "enabled", "parent_name", "tag"),
     ROUTER: ("name", "ports", "static_routes", "nat"),
-    ROUTER_PORT: ("name", "mac", "networks", "gateway_chassis"),
+    ROUTER_PORT: ("name", "mac", "networks", "gateway_chassis", "peer"),
     ROUTE: ("ip_prefix", "nexthop", "output_port"),
     NAT: ("type", "external_ip", "logical_ip"),
     GATEWAY: ("name", "chassis_name", "priority"),
@@ -67,9 +68,11 @@ def cards_of(vm: Vm, hosts: tuple[str, ...]) -> tuple[tuple[str, Card], ...]:
     )  # fmt: skip
 
 
-def network_rows(network: Network, overlay: OvnNetwork) -> tuple[OvnRow, ...]:
+def network_rows(network: Network, overlay: OvnNetwork, far: Iterable[str] = ()) -> tuple[OvnRow, ...]:
     """A switch; what DHCP answers, for each subnet; that no guest answers as a DHCP server; and its router, which leads
-    from one subnet to the next, or of a provider network where it leaves hosts."""
+    from one subnet to the next, or of a provider network where it leaves hosts. ``far``: subnets of networks that it is
+    joined with (joined.py), which guests are told the way to."""
+    ways = (*overlay.subnets, *far)
     key, mac = overlay.id, router_mac(overlay.id)
     rule: Mapping[str, Value] = {
         "priority": MAX_PRIORITY, "direction": "from-lport", "match": "udp.src == 67", "action": "drop"
@@ -78,7 +81,7 @@ def network_rows(network: Network, overlay: OvnNetwork) -> tuple[OvnRow, ...]:
         OvnRow(table=SWITCH, key=key, columns={"name": network.name}),
         *(_router(network, overlay, mac) if overlay.provider is None else (_uplink(key, overlay.provider),)),
         OvnRow(table=_RULE, key=key, columns=rule, of=(MemberOf(table=SWITCH, key=key, column="acls"),)),
-        *(_dhcp(network, overlay, subnet, mac) for subnet in overlay.subnets),
+        *(_dhcp(network, overlay, subnet, mac, ways) for subnet in overlay.subnets),
     )  # fmt: skip
 
 
@@ -128,15 +131,17 @@ def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow
     )  # fmt: skip
 
 
-def rows_of(networks: Iterable[tuple[Network, OvnNetwork, Iterable[Card]]]) -> Iterator[OvnRow]:
-    """All of these; rows come after those that they are in."""
+def rows_of(
+    networks: Iterable[tuple[Network, OvnNetwork, Iterable[Card]]], find: Find = lambda _: None
+) -> Iterator[OvnRow]:
+    """All of these; rows come after those that they are in. ``find``: networks that they may be joined with."""
     for network, overlay, cards in networks:
-        yield from network_rows(network, overlay)
+        yield from network_rows(network, overlay, subnets_of_peers(network, find))
         for card in cards:
             yield from card_rows(network, overlay, card)
 
 
-def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRow:
+def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str, ways: Iterable[str]) -> OvnRow:
     router = overlay.gateway_of(subnet)
     options = {
         "server_id": router, "server_mac": mac, "lease_time": str(_LEASE_S), "mtu": str(overlay.mtu),
@@ -145,7 +150,7 @@ def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRo
     options |= {name: _option(name, value) for name, value in overlay.dhcp}
     if overlay.search:
         options["domain_search_list"] = f'"{",".join(overlay.search)}"'
-    others = [f"{other},{router}" for other in overlay.subnets if other != subnet]
+    others = [f"{other},{router}" for other in ways if other != subnet]
     if overlay.out is not None or overlay.provider is not None:
         options["router"] = router
     elif others:

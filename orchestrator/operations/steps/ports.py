@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.northbound.groups import in_use, members_of, rows_of_groups
+from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import card_rows, cards_of, network_rows
 from orchestrator.core.northbound.outside import address_rows, rows_out
 from orchestrator.core.northbound.rows import OvnRow, difference, inserted, operations_of, removal
+from orchestrator.core.peering import subnets_of_peers
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
@@ -78,7 +80,9 @@ def networks_in_ovn(tx: Transaction, networks: Iterable[Network]) -> tuple[OvnRo
     ways = {overlay.out.network for _, overlay in known.values() if overlay.out is not None}
     provided = {name: tx.networks.find(name) for name in sorted(ways)}
     first = {name: (outer, outer.overlay) for name, outer in provided.items() if outer and outer.overlay}
-    rows = [row for each in {**first, **known}.values() for row in network_rows(*each)]
+    find = tx.networks.find
+    rows = [row for each in {**first, **known}.values() for row in network_rows(*each, subnets_of_peers(each[0], find))]
+    rows += [row for network, _ in known.values() for row in rows_joined(network, find)]
     chassis = tx.networks.chassis() if ways else ()
     for _, overlay in known.values():
         if overlay.out is not None:

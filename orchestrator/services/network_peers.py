@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which networks of kind ovn are joined: both tenants say so, or an operator does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import check_name
+from orchestrator.core.overlay import NetworkPeer, OvnNetwork, PeerState
+from orchestrator.core.peering import check_apart, free_link, peer_of, with_peer
+from orchestrator.core.vms.network import Network, own_name, short_name, tenant_of, unknown_network
+from orchestrator.services.acting import actor
+from orchestrator.services.networks import NetworkService
+from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.store.transaction import Transaction
+
+
+def change_peers(
+    networks: NetworkService, name: str, tenant: str, join: Sequence[str], leave: Sequence[str], *, operator: bool
+) -> Network:
+    """Join a network of the tenant with these, ``NAME`` of its own or ``TENANT/NAME``, and leave those. With another
+    tenant's it is joined once that one has said so, too. ``operator``: the caller speaks for both.
+
+    :raises NotFound: ``network.unknown``, ``tenant.unknown``
+    :raises InvalidInput: ``network.name_invalid``, ``network.of_ovn``, ``network.peer_itself``
+    :raises Conflict: ``network.peer_overlaps``, ``network.too_many_peers``
+    :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
+    coming, going = ([_on_hosts(word, tenant) for word in words] for words in (join, leave))
+    tenants = {tenant, *(tenant_of(peer) or tenant for peer in (*coming, *going))}
+    with ExitStack() as held:
+        for concerned in sorted(tenants):
+            held.enter_context(networks.in_ovn.changing(concerned))
+        tx = held.enter_context(networks.store.begin())
+        known_tenant(tx, tenant)
+        own = tx.networks.find(own_name(tenant, name))
+        if own is None:
+            raise unknown_network(name, [known.short for known in tx.networks.list() if known.tenant == tenant])
+        for peer in coming:
+            _join(tx, tx.networks.get(own.name), peer, speaks_for_it=operator or tenant_of(peer) == tenant)
+        for peer in going:
+            _leave(tx, tx.networks.get(own.name), peer)
+        words = ", ".join([*(f"+{word}" for word in join), *(f"-{word}" for word in leave)])
+        tx.audit.append(
+            at=networks.clock.now(), actor=actor(), action=f"set_network_peers {words}", subject=f"{tenant}/{name}",
+            outcome="done",
+        )  # fmt: skip
+        return tx.networks.get(own.name)
+
+
+def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> None:
+    """What is not there, and is not the caller's to know, is asked as what is."""
+    overlay = _overlay(own)
+    if peer == own.name:
+        hint = "name another one: 'vgpuctl network list' shows them"
+        raise InvalidInput("network.peer_itself", f"network {own.short} is joined with itself already", hint=hint)
+    other = tx.networks.find(peer)
+    if speaks_for_it and other is None:
+        raise unknown_network(short_name(peer), [known.short for known in tx.networks.list()])
+    if other is None or (other.overlay is None and not speaks_for_it):
+        tx.networks.update(with_peer(own, NetworkPeer(network=peer, id="", state="asked"), peer))
+        return
+    its = _overlay(other)
+    theirs = peer_of(its, own.name, overlay.id)
+    state: PeerState = "joined"
+    if not speaks_for_it and (theirs is None or theirs.state == "offered"):
+        state = "asked"
+    else:
+        check_apart(own, other, tx.networks.find)
+    before = peer_of(overlay, other.name, its.id)
+    if before is not None and before.state == "joined":
+        return
+    link = free_link((own, other))
+    mine = NetworkPeer(network=other.name, id=its.id, state=state, link=link)
+    tx.networks.update(with_peer(own, mine, other.name))
+    offered: PeerState = "joined" if state == "joined" else "offered"
+    tx.networks.update(with_peer(other, replace(mine, network=own.name, id=overlay.id, state=offered), own.name))
+
+
+def _leave(tx: Transaction, own: Network, peer: str) -> None:
+    """Either side may. Not joined is fine."""
+    tx.networks.update(with_peer(own, None, peer))
+    other = tx.networks.find(peer)
+    if other is not None and own.overlay is not None and peer_of(other.overlay, own.name, own.overlay.id) is not None:
+        tx.networks.update(with_peer(other, None, own.name))
+
+
+def _overlay(network: Network) -> OvnNetwork:
+    if network.overlay is None:
+        hint = "networks of kind ovn are joined: 'vgpuctl network list' has the kinds"
+        raise InvalidInput("network.of_ovn", f"network {network.short} is of kind {network.kind}", hint=hint)
+    return network.overlay
+
+
+def _on_hosts(word: str, tenant: str) -> str:
+    owner, _, name = word.rpartition("/")
+    check_name(name, what="network")
+    return own_name(check_name(owner, what="network") if owner else tenant, name)
