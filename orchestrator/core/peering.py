@@ -81,7 +81,7 @@ def with_peer(network: Network, peer: NetworkPeer | None, name: str) -> Network:
     if network.overlay is None:
         return network
     kept = [known for known in network.overlay.peers if known.network != name]
-    peers = sorted((*kept, *([] if peer is None else [peer])), key=lambda one: one.network)
+    peers = sorted((*kept, *([] if peer is None else [peer])), key=lambda joined: joined.network)
     if len(peers) > max(MAX_PEERS, len(network.overlay.peers)):
         message = f"network {network.short} would have {len(peers)} peers, and none has more than {MAX_PEERS}"
         raise Conflict("network.too_many_peers", message, hint="one that is in the middle may lead to the others")
@@ -100,7 +100,7 @@ def _subnets(network: Network) -> tuple[str, ...]:
 
 def _called(network: Network, *theirs: Network) -> str:
     """What its name is to those who join; of another tenant's nothing is said."""
-    named = network.name in {one.name for one in theirs}
+    named = network.name in {its.name for its in theirs}
     return f"network {network.short}" if named else "a network that is joined already"
 
 

@@ -237,17 +237,9 @@ FORM = {
     "until": {"type": "str"},
 }
 ONCE = (
-    "ssh_keys",
-    "user_data",
-    "host",
-    "gpu",
-    "lease_s",
-    "until",
-    "provision",
-    "no_provision",
-    "provision_settings",
-    "provision_secrets",
-)
+    "ssh_keys", "user_data", "with_moves", "host", "gpu", "lease_s",
+    "until", "provision", "no_provision", "provision_settings", "provision_secrets",
+)  # fmt: skip
 """What only a new VM is given, or what is compared otherwise."""
 SHAPE = [name for name in FORM if name not in ONCE]
 NEW = (*FORM, "name", "protected", "preempt")
