@@ -337,11 +337,13 @@ def test_a_vm_is_not_changed_under_its_name(node: ControlNode) -> None:
     vm = {"name": "kept", "profile": "GRID T4-4Q", "image": "demo"}
     ran = node.call(
         ("vm", vm), ("vm", {**vm, "memory_mib": 8192}), ("vm", {**vm, "user_data": "#cloud-config\n"}),
+        ("vm", {**vm, "with_moves": True}), ("vm", {**vm, "addresses": {"default": "10.88.0.9"}}),
         ("vm", {"name": "kept", "state": "absent", "wait": False}), ("vm", {"name": "kept", "state": "absent"}),
     )  # fmt: skip
     assert [line.partition(" (")[0] for line in ran.refusals] == [
         "vm.exists: there is already a VM kept: memory_mib is 4096, not 8192",
         "vm.exists: there is already a VM kept: it was made without user data",
+        "vm.exists: there is already a VM kept: default is None, not 10.88.0.9",
     ]
 
 

@@ -237,7 +237,7 @@ FORM = {
     "until": {"type": "str"},
 }
 ONCE = (
-    "ssh_keys", "user_data", "with_moves", "host", "gpu", "lease_s",
+    "ssh_keys", "user_data", "with_moves", "addresses", "host", "gpu", "lease_s",
     "until", "provision", "no_provision", "provision_settings", "provision_secrets",
 )  # fmt: skip
 """What only a new VM is given, or what is compared otherwise."""
@@ -270,7 +270,9 @@ def _settled(site, vm):
 
 def _check_same(site, vm):
     params = site.params
-    different = differing(vm, given(params, SHAPE))
+    addresses = params["addresses"] or {}
+    own = {card["network"]: card["address"] for card in vm["cards"]}
+    different = differing(vm, given(params, SHAPE)) or differing({**dict.fromkeys(addresses), **own}, addresses)
     keys = params["ssh_keys"]
     if not different and keys is not None and _material(keys) != _material(vm["ssh_keys"]):
         different = "it has other SSH keys"
