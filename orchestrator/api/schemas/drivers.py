@@ -14,6 +14,7 @@ from orchestrator.core.drivers.check import ComparedDriver
 from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.maintenance.leaving import parse_window
 from orchestrator.core.maintenance.maintenance import MAX_LENGTH_S, MAX_REASON, Maintenance, Reboot, UpgradePolicy
+from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.units import MIB
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 
@@ -137,7 +138,7 @@ class StartDriverUpgradeBody(StrictForm, example={"version": "580.95.02", "max_u
     """No host is taken out before, like 2026-12-01T10:00Z; null: now."""
     length_s: int | None = Field(default=None, ge=60, le=MAX_LENGTH_S)
     """So many seconds after its beginning it is planned to be over."""
-    reason: str = Field(default="", max_length=MAX_REASON)
+    reason: str = Field(default="", max_length=MAX_REASON, pattern=LINE_PATTERN)
     """Why; tenants with VMs there are told."""
     parallel: int = Field(default=4, ge=1, le=64)
     bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)

