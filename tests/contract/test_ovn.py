@@ -217,7 +217,8 @@ def _southbound_saying(
     server = {"name": "OVN_Southbound", "model": "clustered", "connected": True, "leader": True, "index": index}
     options = ["map", [["northd_internal_version", version]]]
     tables: list[dict[str, object]] = [
-        {"nb_cfg": 5, "options": options}, {"name": name, "hostname": name, "encaps": ["uuid", "e"]},
+        {"nb_cfg": 5, "options": options}, {"name": name, "hostname": name, "encaps": ["uuid", "e"],
+         "other_config": ["map", [["ovn-bridge-mappings", f"{name}:br-ex"]]]},
         {"name": name, "nb_cfg": behind}, {"_uuid": ["uuid", "e"], "type": "geneve", "ip": name},
     ]  # fmt: skip
     answers = [{"id": 1, "error": None, "result": [{"rows": [server]}]},
@@ -241,7 +242,7 @@ def test_a_southbound_that_lies_is_answered_of(
     assert (answer["version"], answer["members"][0]["error"]) == (version, None)
     assert answer["chassis"] == [
         {"name": chassis, "hostname": chassis, "behind": 5,
-         "encapsulations": [f"geneve {chassis}"]}
+         "encapsulations": [f"geneve {chassis}"], "mappings": [chassis], "gateway": False}
     ]  # fmt: skip
 
 
