@@ -100,7 +100,11 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl server settle-restored --remove": "wants something newer; tests/contract/backup removes it",
         },
     ),
-    "docs/howto/defragment.md": Page(exits={"vgpuctl gpu defragment --max-moves": 5}),
+    "docs/howto/defragment.md": Page(
+        elsewhere={
+            "vgpuctl gpu defragment --max-moves": "VMs lie apart; tests/operations/test_defragmenting.py has such"
+        }
+    ),
     "docs/howto/describe-in-a-file.md": Page(
         words={"/srv/images/debian-13.qcow2": "{files}/debian-13.raw", "t4-quarter": "t4-quarter-of-file"},
         shown={"site.yaml": 0},
@@ -162,6 +166,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl network add outside": "a site with OVN; tests/contract/test_ways_out.py has one",
             "vgpuctl network create green": "the same",
             "vgpuctl network address": "the same",
+            "vgpuctl network set": "the same",
             "vgpuctl network create blue": "a site with OVN; tests/contract/test_ovn_networks.py has one",
             "vgpuctl create-vm": "the same",
         }

@@ -215,11 +215,12 @@ def test_a_bridge_of_hosts_is_a_network_once(node: ControlNode) -> None:
         ("network", {"name": "nowhere", "bridge": "br9"}),
         ("network", {"name": "wide", "tenant": "bridged", "kind": "ovn", "subnet": "10.0.0.0/24", "mtu": 1400}),
     )  # fmt: skip
-    assert made.changed == [True] * 3 + [False] * 7, made.printed
+    assert made.changed == [True] * 3 + [False] * 8, made.printed
     network = planned.results[1]["diff"]["after"]
     assert network == made.results[1]["network"] == made.results[5]["network"]
     assert (made.results[2]["network"]["tenant"], made.results[2]["network"]["vlan"]) == ("bridged", 120)
-    another, lone, both, none = made.refusals
+    another, lone, both, none, away_from_ovn = made.refusals
+    assert away_from_ovn.startswith("network.no_ovn: ")
     assert another.startswith("network.exists: ")
     assert "vlan is None, not 7" in another
     assert ("bridge" in lone, "mutually exclusive" in both, none.split(":")[0]) == (True, True, "host.no_bridge")
