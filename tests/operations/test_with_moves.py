@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import NoCapacity
+from orchestrator.core.errors import InvalidInput, NoCapacity
 from orchestrator.services.messages import CreateVm, Started
 from orchestrator.services.vms.capacity import Question
+from orchestrator.services.vms.moving import VmMoves
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import FakeMachine, l40s
 from tests.fakes.recount import miscounted
@@ -129,3 +130,25 @@ def test_who_may_not_move_is_stopped_as_before(plane: ControlPlane) -> None:
     plane.services.tenancy.policies.change("default", {"max_priority": "high", "preempt": True})
     started = plane.services.vms.create(large(preempt=True, priority="high"))
     assert (started.moved, len(started.preempted)) == ((), 1)
+
+
+def test_nobody_moves_for_a_vm_that_is_not_to_be_started(plane: ControlPlane) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        plane.services.vms.create(large(with_moves=True, start=False))
+    assert (refused.value.code, refused.value.hint) == (
+        "preemption.not_started",
+        "leave out --no-start, or --with-moves",
+    )
+    assert plane.engine.waiting == []
+
+
+def test_a_create_whose_mover_has_no_place_any_more_leaves_nothing_reserved(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*_: object) -> None:
+        raise NoCapacity("gpu.no_capacity", "somebody was faster")
+
+    with monkeypatch.context() as patch, pytest.raises(NoCapacity, match="somebody was faster"):
+        patch.setattr(VmMoves, "planned", taken)
+        plane.services.vms.create(large(with_moves=True))
+    assert len(plane.services.vms.create(large(with_moves=True)).moved) == 1

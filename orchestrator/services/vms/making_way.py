@@ -39,14 +39,25 @@ class MakingWay:
         )  # fmt: skip
 
     def with_places(self, tx: Transaction, plan: VmPlan, *, reserve: bool) -> VmPlan:
-        """With what those that move get where they go. Inside the block of the index that it was planned in."""
-        fleet, leaving = self.moving.planner.index, []
-        for move in plan.moves:
-            vm = tx.vms.find_id(move.vm)
-            if vm is not None:
-                leaving.append((vm, self.moving.planned(tx, fleet, vm, _request(vm, move.target, move.gpu))))
-                if reserve:
-                    self.moving.planner.reserve(leaving[-1][1])
+        """With what those that move get where they go. Inside the block of the index that it was planned in.
+        ``reserve``: all of it, or nothing where one of them has no place any more.
+
+        :raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons; :raises ClaimLost: plan again"""
+        planner, leaving = self.moving.planner, list[tuple[Vm, VmPlan]]()
+        try:
+            if reserve:
+                planner.reserve(plan)
+            for move in plan.moves:
+                vm = tx.vms.find_id(move.vm)
+                if vm is not None:
+                    place = self.moving.planned(tx, planner.index, vm, _request(vm, move.target, move.gpu))
+                    leaving.append((vm, place))
+                    if reserve:
+                        planner.reserve(place)
+        except BaseException:
+            for reserved in (plan, *(place for _, place in leaving)):
+                planner.index.release(reserved.vm.id)
+            raise
         return replace(plan, leaving=tuple(leaving))
 
     def begin(self, tx: Transaction, plan: VmPlan) -> Started:

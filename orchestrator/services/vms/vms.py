@@ -156,8 +156,6 @@ class VmService(VmListing):
         plan = replace(plan, vm=with_ports(tx, replace(plan.vm, lease_end=end), request.addresses))
         within_quota(tx, plan.vm)
         plan = replace(plan, run=planned_run(tx, plan.vm, roles, clock=self.planner.clock, ids=self.planner.ids))
-        if reserve:
-            self.planner.reserve(plan)
         return self.making_way.with_places(tx, plan, reserve=reserve)
 
     def _begin(
