@@ -4,20 +4,22 @@ was gained. All that is known is in the database, so any controller takes it on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.maintenance.maintenance import (
-    OVER,
     UNDER_WAY,
     DefragmentMove,
     HostTurn,
     Maintenance,
     MoveState,
     settled,
+    turn_on,
 )
 from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.services.maintenance.waits import may_be_stopped
 from orchestrator.services.messages import MoveVm
@@ -27,6 +29,8 @@ from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 _OPEN: frozenset[MoveState] = frozenset({"waiting", "moving"})
+_DELETED: Final = "it is gone"
+_ELSEWHERE: Final = "it is elsewhere"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,20 +68,21 @@ class Defragmenter:
 
     def _as_it_is(self, tx: Transaction, its: Maintenance) -> Maintenance:
         """By the operations that were begun. The other VMs of a GPU stay where one of it does."""
-        moves = [self._ended_move(tx, move) for move in its.moves]
-        failed = {(move.source, move.leaves) for move in moves if move.state in {"failed", "left"}}
+        now = self.clock.now()
+        begins = its.state == "running" and its.is_open(now)
+        taken = _under_others(tx, its) if begins else {}
+        moves = [_left_to(taken, self._ended_move(tx, move)) for move in its.moves]
+        stay = {(move.source, move.leaves) for move in moves if _stays(move)}
         left = [
             replace(move, state="left", why="it would free no GPU: another VM of it stays")
-            if move.state == "waiting" and (move.source, move.leaves) in failed
-            else replace(move, state="left", why="it was cancelled before")
-            if move.state == "waiting" and its.state in OVER
+            if move.state == "waiting" and (move.source, move.leaves) in stay
             else move
             for move in moves
         ]  # fmt: skip
-        now = self.clock.now()
-        begins = its.state == "running" and its.is_open(now)
         turns = (
-            replace(turn, phase="moving", began_at=now) if begins and turn.phase == "waiting" else turn
+            replace(turn, phase="moving", began_at=now)
+            if begins and turn.phase == "waiting" and turn.host not in taken
+            else turn
             for turn in its.hosts
         )
         return settled(replace(its, moves=tuple(left), hosts=tuple(turns)), now)
@@ -89,7 +94,7 @@ class Defragmenter:
         if operation is not None and operation.state not in FINISHED:
             return move
         if vm is None or vm.host != move.source:
-            return replace(move, state="done")
+            return _gone(vm, move)
         error = {} if operation is None else operation.error or {}
         return replace(move, state="failed", why=str(error.get("message", "it was taken back")))
 
@@ -99,7 +104,7 @@ class Defragmenter:
             vm = tx.vms.find_id(move.vm)
             cold = its.cold and vm is not None and may_be_stopped(tx, its, vm, self.clock.now())
         if vm is None or vm.host != move.source:
-            return self._moved(its, replace(move, state="done"))
+            return self._moved(its, _gone(vm, move))
         if vm.state == "moving":
             return None  # somebody else was faster, another controller perhaps
         request = MoveVm(
@@ -114,7 +119,10 @@ class Defragmenter:
 
     def _moved(self, its: Maintenance, changed: DefragmentMove) -> Maintenance | None:
         def put(tx: Transaction, now: Maintenance) -> Maintenance:
-            moves = tuple(changed if move.vm == changed.vm else move for move in now.moves)
+            moves = tuple(
+                changed if move.vm == changed.vm and (move.state == "waiting" or changed.operation) else move
+                for move in now.moves
+            )  # another controller has begun the others meanwhile
             return self._as_it_is(tx, replace(now, moves=moves))
 
         return self._change(its.id, put)
@@ -125,7 +133,7 @@ class Defragmenter:
         return settled(replace(its, gains=gains, hosts=tuple(turns)), self.clock.now())
 
     def _ended_turn(self, turn: HostTurn, moves: Iterable[DefragmentMove]) -> HostTurn:
-        why = "; ".join(f"VM {move.name} stays: {move.why}" for move in moves if move.state in {"failed", "left"})
+        why = "; ".join(f"VM {move.name} stays: {move.why}" for move in moves if _stays(move))
         return replace(turn, phase="kept" if why else "done", why=why, ended_at=self.clock.now())
 
     def _change(
@@ -147,6 +155,33 @@ def _operation_of(tx: Transaction, move: DefragmentMove) -> Operation | None:
         return tx.operations.get(move.operation or "").operation
     except NotFound:  # it ended so long ago that it is forgotten
         return None
+
+
+def _under_others(tx: Transaction, its: Maintenance) -> dict[str, str]:
+    """What another maintenance under way is called, by name of the host that it has."""
+    active = tx.maintenances.active()
+    names = {name for move in its.moves for name in (move.source, move.target)}
+    return {name: other[0].title for name in names if (other := turn_on(active, name)) is not None}
+
+
+def _left_to(taken: Mapping[str, str], move: DefragmentMove) -> DefragmentMove:
+    """Nothing begins from or to a host that another maintenance has."""
+    host = next((name for name in (move.source, move.target) if name in taken), None)
+    if move.state != "waiting" or host is None:
+        return move
+    return replace(move, state="left", why=f"{taken[host]} is under way on host {host}")
+
+
+def _gone(vm: Vm | None, move: DefragmentMove) -> DefragmentMove:
+    """Of a VM that is not on the host any more that it was to leave."""
+    if vm is not None and vm.host == move.target:
+        return replace(move, state="done")
+    return replace(move, state="left", why=_DELETED if vm is None else _ELSEWHERE)
+
+
+def _stays(move: DefragmentMove) -> bool:
+    """Its GPU does not get empty."""
+    return move.state in {"failed", "left"} and move.why not in {_DELETED, _ELSEWHERE}
 
 
 def _has_ended(its: Maintenance) -> bool:

@@ -72,8 +72,9 @@ class HostTurns:
         return settled(maintenance, now)
 
     def _under_others(self) -> set[str]:
-        """Hosts that another maintenance has its hands on."""
-        others = (other for other in self._tx.maintenances.active() if other.id != self.maintenance.id)
+        """Hosts that another maintenance has its hands on. A defragmentation leaves off where one begins."""
+        active = self._tx.maintenances.active()
+        others = [other for other in active if other.act != "defragment" and other.id != self.maintenance.id]
         return {turn.host for other in others for turn in other.hosts if turn.phase in UNDER_WAY}
 
     def _without_gone(self, hosts: Mapping[str, Host], now: float) -> Maintenance:

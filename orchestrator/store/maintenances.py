@@ -98,12 +98,12 @@ class Maintenances:
         return self._first(_NEWEST_FIRST)
 
     def last_on(self, host: str) -> tuple[Maintenance, HostTurn] | None:
-        """The one that is under way on that host, else the newest whose turn came there."""
+        """The one that is under way on that host, else the newest whose turn came there; no defragmentation."""
         if (under_way := turn_on(self.active(), host)) is not None:
             return under_way
         named = _NEWEST_FIRST.where(cast(maintenances.c.document, String).contains(f'"{host}"'))  # as a host, or else
         documents = map(_MAINTENANCE.validate_python, self._db.execute(named).scalars())
-        turns = ((its, turn) for its in documents for turn in its.hosts)
+        turns = ((its, turn) for its in documents if its.act != "defragment" for turn in its.hosts)
         return next(((its, turn) for its, turn in turns if turn.host == host and turn.phase != "waiting"), None)
 
     def active(self) -> tuple[Maintenance, ...]:

@@ -167,3 +167,70 @@ def test_a_host_is_emptied_all_the_same_and_serves_again(plane: ControlPlane) ->
     go_on(plane)
     with plane.store.read() as tx:
         assert not tx.maintenances.active()
+
+
+def begins_later(plane: ControlPlane) -> Maintenance:
+    return declared(plane, when=Planned(at=plane.world.clock.now() + 3600))
+
+
+def held(plane: ControlPlane, begun: Maintenance) -> str:
+    """It has begun, and its VM waits for the time that its user chose. Returns the VM's name."""
+    name = begun.moves[0].name.partition("/")[2]
+    plane.services.maintenances.choose("default", name, begun.starts_at + 7200)
+    plane.world.clock.sleep(3601)
+    assert go_on(plane).hosts[0].phase == "moving"
+    return name
+
+
+def test_a_host_that_is_being_emptied_stays_so_when_a_defragmentation_begins(plane: ControlPlane) -> None:
+    begun = begins_later(plane)
+    source, name = begun.hosts[0].host, begun.moves[0].name.partition("/")[2]
+    plane.services.maintenances.drain(source, WantedDrain(policy="stop"))
+    go_on(plane)
+    plane.world.clock.sleep(3601)
+    go_on(plane)
+    ended = plane.services.maintenances.get(begun.id)
+    assert (ended.state, ended.hosts[0].phase, ended.moves[0].state) == ("done", "kept", "left")
+    assert ended.moves[0].why == f"the drain is under way on host {source}"
+    plane.services.vms.start("default", name)
+    plane.engine.drain()
+    assert where(plane)[name] == (source, "stopped"), "somebody is at it"
+    plane.services.hosts.uncordon(source)
+    go_on(plane)
+    assert where(plane)[name] == (source, "running")
+
+
+def test_a_host_with_moves_of_a_paused_defragmentation_is_emptied(plane: ControlPlane) -> None:
+    begun = begins_later(plane)
+    name = held(plane, begun)
+    plane.services.maintenances.pause(begun.id)
+    drain = plane.services.maintenances.drain(begun.moves[0].source, WantedDrain(policy="stop"))
+    go_on(plane)
+    assert plane.services.maintenances.get(drain.id).hosts[0].phase == "empty"
+    assert where(plane)[name][1] == "stopped"
+    plane.services.maintenances.resume(begun.id)
+    go_on(plane)
+    assert plane.services.maintenances.get(begun.id).moves[0].state == "left"
+
+
+def test_who_put_a_move_off_can_have_it_now_after_all(plane: ControlPlane) -> None:
+    begun = begins_later(plane)
+    name = held(plane, begun)
+    plane.services.maintenances.choose("default", name, None)
+    assert go_on(plane).moves[0].state == "done"
+
+
+def test_a_vm_that_was_deleted_before_its_turn_has_not_moved(plane: ControlPlane) -> None:
+    begun = begins_later(plane)
+    plane.services.vms.delete("default", begun.moves[0].name.partition("/")[2])
+    plane.engine.drain()
+    plane.world.clock.sleep(3601)
+    ended = go_on(plane)
+    assert (ended.moves[0].state, ended.moves[0].why) == ("left", "it is gone")
+    assert (ended.state, ended.hosts[0].phase) == ("done", "done"), "its GPU is empty all the same"
+
+
+def test_no_move_waits_in_one_that_was_cancelled_before_it_began(plane: ControlPlane) -> None:
+    begins_later(plane)
+    (move,) = plane.services.maintenances.cancel().moves
+    assert (move.state, move.why) == ("left", "it was cancelled before")

@@ -121,7 +121,8 @@ class HostTurn:
 
 
 MoveState = Literal["waiting", "moving", "done", "failed", "left"]
-"""``left``: it was not begun, as it would free no GPU any more, or the maintenance was cancelled."""
+"""``left``: it was not begun: it would free no GPU any more, the VM had gone, another maintenance had its host, or this
+one was cancelled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,8 +253,9 @@ def leave_of(maintenance: Maintenance, vm: str, tenant: str, policies: Mapping[s
 
 
 def turn_on(maintenances: Iterable[Maintenance], host: str) -> tuple[Maintenance, HostTurn] | None:
-    """The one that is under way on that host."""
-    turns = ((maintenance, turn) for maintenance in maintenances for turn in maintenance.hosts)
+    """The one that is under way on that host. A defragmentation is not: the host serves on, and others may begin."""
+    others = (maintenance for maintenance in maintenances if maintenance.act != "defragment")
+    turns = ((maintenance, turn) for maintenance in others for turn in maintenance.hosts)
     return next(((its, turn) for its, turn in turns if turn.host == host and turn.phase in UNDER_WAY), None)
 
 
@@ -344,8 +346,14 @@ def resumed(maintenance: Maintenance) -> Maintenance:
 
 
 def cancelled(maintenance: Maintenance) -> Maintenance:
-    """Hosts that wait are left as they are."""
-    return maintenance if maintenance.state in OVER else replace(maintenance, state="cancelled")
+    """Hosts that wait are left as they are, and so are VMs of a defragmentation that have not begun to move."""
+    if maintenance.state in OVER:
+        return maintenance
+    moves = (
+        replace(move, state="left", why="it was cancelled before") if move.state == "waiting" else move
+        for move in maintenance.moves
+    )
+    return replace(maintenance, state="cancelled", moves=tuple(moves))
 
 
 def is_over(maintenance: Maintenance) -> bool:

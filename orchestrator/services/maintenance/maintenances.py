@@ -233,9 +233,9 @@ def _cancelled(maintenance: Maintenance) -> Maintenance:
 def _check_no_other(tx: Transaction, host: str) -> None:
     """A defragmentation leaves off by itself what a host is emptied of."""
     for other in tx.maintenances.active():
-        turn = next((turn for turn in other.hosts if turn.host == host and turn.phase not in ENDED), None)
         if other.act == "defragment":
             continue
+        turn = next((turn for turn in other.hosts if turn.host == host and turn.phase not in ENDED), None)
         begins = other.act == "drain" and other.state not in OVER
         if turn is not None and (turn.phase in UNDER_WAY or begins):
             raise Conflict(
@@ -249,8 +249,7 @@ def end_drain(tx: Transaction, host: Host) -> None:
     """Somebody has the host serve again.
 
     :raises Conflict: ``host.busy``: another maintenance is under way there; ``host.not_healthy``"""
-    active = (its for its in tx.maintenances.active() if its.act != "defragment")
-    under_way = turn_on(active, host.name)
+    under_way = turn_on(tx.maintenances.active(), host.name)
     if under_way is not None and under_way[1].phase == "empty":
         _serve_again(tx, host, *under_way)
     elif under_way is not None:
@@ -282,8 +281,12 @@ def _serve_again(tx: Transaction, host: Host, drain: Maintenance, turn: HostTurn
 def _planned_for(tx: Transaction, vm: Vm) -> list[Maintenance]:
     """Those that its user may put off. :raises Conflict: ``maintenance.none``, ``maintenance.decided``"""
     active = [its for its in by_beginning(tx.maintenances.active()) if its.state not in OVER]
-    here = [its for its in active if any(turn.host == vm.host and turn.phase in TO_STOP for turn in its.hosts)]
-    due = [its for its in here if its.act != "defragment" or any(move.vm == vm.id for move in its.moves)]
+    due = [
+        its
+        for its in active
+        if any(move.vm == vm.id and move.state == "waiting" for move in its.moves)
+        or (its.act != "defragment" and any(turn.host == vm.host and turn.phase in TO_STOP for turn in its.hosts))
+    ]
     if not due or vm.state in AT_REST:
         hint = f"'vgpuctl show-vm {vm.spec.name} --tenant {vm.spec.tenant}' tells of one when it is declared"
         raise Conflict("maintenance.none", f"no maintenance will stop VM {vm.spec.name}", hint=hint)
