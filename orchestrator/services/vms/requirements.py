@@ -47,11 +47,11 @@ def checked(request: CreateVm) -> CreateVm:
     check_size(request.vcpus, request.memory_mib)
     _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
     if (request.preempt or request.with_moves) and not request.start:
-        asked = {"--preempt": request.preempt, "--with-moves": request.with_moves}
+        options = {"--preempt": request.preempt, "--with-moves": request.with_moves}
         raise InvalidInput(
             "preemption.not_started",
             "no VM is stopped or moved for one that is not started",
-            hint=f"leave out --no-start, or {' and '.join(option for option, is_set in asked.items() if is_set)}",
+            hint=f"leave out --no-start, or {' and '.join(option for option, is_set in options.items() if is_set)}",
         )
     user_data = None if request.user_data is None else plain_user_data(request.user_data)
     ssh_keys = tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys))
