@@ -9,6 +9,8 @@ import pwd
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,19 @@ def _write(tmp_path: Path, variables: dict[str, object], absent: list[str]) -> l
     return [Path(path).relative_to(root).as_posix() for path in changed]
 
 
+@contextmanager
+def mounted(tmp_path: Path, point: Path) -> Iterator[None]:
+    """A directory with a file that others have too, on the same file system."""
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    (pool / "disk").touch()
+    subprocess.run(["mount", "--bind", pool, point], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
 def test_a_site_that_came_first_between_check_and_installation_keeps_the_host(
     tmp_path: Path, role_variables: dict[str, object]
 ) -> None:
@@ -151,20 +166,55 @@ def test_what_must_be_absent_is_removed_with_all_below_it(tmp_path: Path, role_v
     assert "old" not in _write(tmp_path, role_variables, [str(old)])
 
 
+@pytest.mark.parametrize("written", ["old", "old/", "link/old", "with blank"])
 def test_nothing_is_removed_where_something_is_mounted_below_it(
-    tmp_path: Path, role_variables: dict[str, object]
+    tmp_path: Path, role_variables: dict[str, object], written: str
 ) -> None:
-    old = tmp_path / "root/old"
-    point = old / "pools/fast"
+    root = tmp_path / "root"
+    point = root / written.removeprefix("link/") / "pools/fast"
     point.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "pool", point], check=True)
-    try:
-        (point / "disk").touch()
-        error = error_of(_written(tmp_path, role_variables, [str(old)]), "gpu-1")
+    (root / "link").symlink_to(root)
+    with mounted(tmp_path, point):
+        error = error_of(_written(tmp_path, role_variables, [f"{root}/{written}"]), "gpu-1")
         assert f"unmount {point} first" in str(error)
         assert (point / "disk").exists()
-    finally:
-        subprocess.run(["umount", point], check=True)
+
+
+def test_what_is_mounted_while_a_directory_is_removed_is_not_walked_into(tmp_path: Path) -> None:
+    point = tmp_path / "old/pools/fast"
+    point.mkdir(parents=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    (tmp_path / "old/link").symlink_to(outside)
+    program = (
+        "import pathlib, sys, agent_installation as module\n"
+        "class Module:\n"
+        "    params = {}\n"
+        "    def fail_json(self, msg): sys.exit(msg)\n"
+        "module.Installation(Module()).remove(pathlib.Path(sys.argv[1]))\n"
+    )
+    command = [sys.executable, "-c", program, f"{tmp_path}/old/"]
+    environment = {**os.environ, "PYTHONPATH": str(ROLE / "library")}
+    with mounted(tmp_path, point):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert f"unmount {point} first" in done.stderr
+        assert (point / "disk").exists()
+    subprocess.run(command, env=environment, check=True)
+    assert not (tmp_path / "old").exists()
+    assert (outside / "kept").exists()
+
+
+def test_a_host_with_volumes_that_no_vm_has_keeps_its_agent(tmp_path: Path) -> None:
+    for file in ("volumes/vm.qcow2", "data/data.own.raw"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).touch()
+    arguments = {"python": sys.executable, "program": "/none", "storage": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, ROLE / "library/agent_preflight.py"],
+        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["host"]["volumes"] == ["vm.qcow2", "data.own.raw"]
 
 
 def test_a_removal_leaves_nothing_of_ours_and_all_of_others(tmp_path: Path, role_variables: dict[str, object]) -> None:

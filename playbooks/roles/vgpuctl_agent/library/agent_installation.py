@@ -13,8 +13,9 @@ import hashlib
 import json
 import os
 import pwd
-import shutil
+import re
 import signal
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -167,12 +168,30 @@ class Installation:
 
     def remove(self, path: Path) -> None:
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            self._remove_directory(path)
         elif path.exists() or path.is_symlink():
             path.unlink()
         else:
             return
         self.changes.append(str(path))
+
+    def _remove_directory(self, directory: Path) -> None:
+        """Looks at each directory once more before anything in it goes: a pool may be mounted while this runs."""
+        emptied = []
+        for top, below, names, handle in os.fwalk(directory):
+            self.check_unmounted([top])
+            links = [name for name in below if stat.S_ISLNK(os.lstat(name, dir_fd=handle).st_mode)]
+            for name in (*names, *links):
+                os.unlink(name, dir_fd=handle)
+            emptied.append(top)
+        for top in reversed(emptied):
+            Path(top).rmdir()
+
+    def check_unmounted(self, paths: list[str]) -> None:
+        """What is in a pool is other hosts' too, and nothing may walk into it to remove it."""
+        mounted = mounted_below(paths)
+        if mounted:
+            self.module.fail_json(msg=f"unmount {', '.join(mounted[:5])} first: nothing that is mounted is removed")
 
     def keep_service(self) -> None:
         """Runs with what is on the disk now; the play fails with its last words when it does not come up."""
@@ -228,9 +247,11 @@ def make_present(host: Installation) -> None:
 
 
 def mounted_below(paths: list[str]) -> list[str]:
-    """Mount points there: what is in a pool is other hosts' too, and nothing may walk into it to remove it."""
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return [point for point in points if any(point == path or point.startswith(f"{path}/") for path in paths)]
+    """Mount points at or below these, which may be written in any way that leads there."""
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    points = [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split()[4]) for line in lines]
+    directories = {Path(os.path.realpath(path)) for path in paths}
+    return [point for point in points if not directories.isdisjoint((Path(point), *Path(point).parents))]
 
 
 def make_absent(host: Installation) -> None:
@@ -248,9 +269,7 @@ def make_absent(host: Installation) -> None:
 def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS)
     host = Installation(module)
-    mounted = mounted_below(host.given["absent"])
-    if mounted:
-        module.fail_json(msg=f"unmount {', '.join(mounted[:5])} first: nothing that is mounted is removed")
+    host.check_unmounted(host.given["absent"])
     (make_present if module.params["state"] == "present" else make_absent)(host)
     module.exit_json(changed=bool(host.changes), changes=host.changes)
 

@@ -98,7 +98,7 @@ def main() -> None:
             "nvidia": nvidia_functions(),
             "program_sha256": sha256_of(Path(module.params["program"])),
             "site": read_object(CONFIG).get("site"),
-            "volumes": names_in(storage / "volumes"),
+            "volumes": names_in(storage / "volumes") + names_in(storage / "data"),
             "packages": read_object(storage / "installed.json").get("packages", []),
         },
     )

@@ -45,7 +45,7 @@ FAILED = [
     ("Could not get lock /var/lib/dpkg/lock-frontend. It is held by 812", "", Retryable, "host.package_lock"),
     ("MODULE FAILURE", "/bin/sh: 1: /usr/bin/python3: not found", Fatal, "host.unsupported"),
     ("[host.other_site] the host obeys site 7", "", Conflict, "host.other_site"),
-    ("[host.has_vms] volumes of VMs are still there: a", "", Conflict, "host.has_vms"),
+    ("[host.has_vms] disks and volumes are still there: a", "", Conflict, "host.has_vms"),
     ("[host.libvirt_not_running] no libvirt daemon listens", "", Fatal, "host.libvirt_not_running"),
     ("[host.made_up] hello", "", Fatal, "host.provisioning_failed"),
     ("No space left on device", "", Fatal, "host.provisioning_failed"),
