@@ -44,6 +44,8 @@ _HELD: Final = frozenset({"OFDLCK", "POSIX"})
 """Locks on bytes in /proc/locks (proc(5)); who waits for one has an arrow in that place."""
 _LOCK: Final = struct.Struct("hhqqi4x")
 """struct flock: type, whence, start, length, pid."""
+_MAX_BYTES: Final = 4096
+"""Of a lease or a pool's id, which are far shorter."""
 _BLOCK: Final = 512
 """What ``st_blocks`` counts in."""
 
@@ -72,15 +74,16 @@ class MountedPools:
     def home(self, pool: str) -> Path:
         """Its directory, ``pool`` as hosts call it.
 
-        :raises Retryable: ``pool.not_mounted``, ``pool.silent``; :raises Conflict: ``pool.is_another``,
-            ``pool.no_locks``"""
+        :raises Retryable: ``pool.not_mounted``, ``pool.silent``, ``pool.unreadable``
+        :raises Conflict: ``pool.is_another``, ``pool.no_locks``"""
         name = short_of(pool)
         directory = self._mounted(name)
         self.within_limit(name, partial(_check_is, pool, directory))
         return directory
 
     def declare(self, action: DeclarePool) -> ActionResult:
-        """:raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.is_another``, ``pool.no_locks``
+        """:raises Retryable: ``pool.not_mounted``, ``pool.unreadable``
+        :raises Conflict: ``pool.is_another``, ``pool.no_locks``
         :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
         directory = self._mounted(action.name)
         pool_id = _id_in(directory)
@@ -99,7 +102,9 @@ class MountedPools:
         return ActionResult(changed=pool_id is None)
 
     def withdraw(self, action: WithdrawPool) -> ActionResult:
-        """Gone already is fine. :raises Retryable: ``pool.not_mounted``; :raises Conflict: ``pool.in_use``"""
+        """Gone already is fine.
+
+        :raises Retryable: ``pool.not_mounted``, ``pool.unreadable``; :raises Conflict: ``pool.in_use``"""
         directory = self._mounted(action.name)
         if _id_in(directory) != action.pool_id:
             return ActionResult(changed=False)
@@ -136,8 +141,10 @@ class MountedPools:
         return tuple(pool for pool, _ in observed), tuple(disk for _, disks in observed for disk in disks)
 
     def lease(self, file: str) -> str | None:
-        """Machine id of the host that may open the file; None: none. Raises as :meth:`home`."""
-        return reading.text(self._lease(file))
+        """Machine id of the host that may open the file; None: none. Raises as :meth:`home`.
+
+        :raises Retryable: ``pool.unreadable``"""
+        return _text(self._lease(file))
 
     def is_held_here(self, file: str) -> bool:
         return self.lease(file) == self._own_id()
@@ -236,7 +243,7 @@ class MountedPools:
 def _answered(answer: Future[T], ask: Callable[[], T]) -> None:
     try:
         answer.set_result(ask())
-    except (VgpuctlError, OSError, ValueError) as error:  # raised by whoever waits
+    except BaseException as error:  # noqa: BLE001 - raised by whoever waits; unanswered, the pool was silent for good
         answer.set_exception(error)
 
 
@@ -308,9 +315,30 @@ def _taken(path: Path) -> int:
         return 0
 
 
+def _text(path: Path) -> str | None:
+    """None: it is not there. Over a network much else goes wrong, which says nothing of what is there.
+
+    :raises Retryable: ``pool.unreadable``"""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(file, _MAX_BYTES).decode(errors="replace").strip()
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Retryable(
+            "pool.unreadable", f"{path.name} in the pool cannot be read",
+            hint="what it is mounted from has a fault, or the network to it: look there", details=str(error),
+        ) from error  # fmt: skip
+
+
 def _id_in(directory: Path) -> str | None:
-    """None: it was not declared. :raises Conflict: ``pool.is_another``: the file holds no id"""
-    text = reading.text(directory / MARKER)
+    """None: it was not declared.
+
+    :raises Conflict: ``pool.is_another``: the file holds no id; :raises Retryable: ``pool.unreadable``"""
+    text = _text(directory / MARKER)
     if text is not None and not is_uuid(text):
         raise _another(directory.name, text)
     return text

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.images import pools as pools_module
-from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
+from orchestrator.agent.images.pools import MARKER, MountedPools
+from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.settle_ledger import KnownVolume
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume
 from orchestrator.core.errors import Conflict, Retryable
@@ -23,6 +25,7 @@ from tests.unit.agent.shared_pool import (
     DISK,
     MIB,
     POOL,
+    POOL_ID,
     VM,
     VOLUME,
     Host,
@@ -134,3 +137,49 @@ def test_a_ledger_is_settled_while_the_pool_is_away(disks: tuple[Host, Host]) ->
     one.mount(one.shared)
     one.storage.check_file_of(VM, str(one.disk))
     one.storage.check_file_of(VM, str(one.mount_point / "data" / VOLUME))
+
+
+def test_what_cannot_be_read_does_not_count_as_not_there(
+    disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = disks
+    one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
+    one.storage.data.attach(AttachVolume(vm=VM, volume=VOLUME))
+    read, marker, fault = os.read, one.shared / MARKER, [errno.EIO]
+
+    def read_with_fault(file: int, count: int) -> bytes:
+        if one.shared in Path(f"/proc/self/fd/{file}").resolve().parents and fault:
+            raise OSError(fault[0], os.strerror(fault[0]))
+        return read(file, count)
+
+    monkeypatch.setattr(os, "read", read_with_fault)
+    for fault[0] in (errno.EIO, errno.ESTALE):
+        for ask in (
+            lambda: two.storage.pools.declare(DeclarePool(name="fast", pool_id=VM)),
+            lambda: two.storage.pools.withdraw(WithdrawPool(name="fast", pool_id=POOL_ID)),
+            lambda: two.storage.pools.home(POOL),
+        ):
+            refused("pool.unreadable", Retryable, ask)
+    monkeypatch.setattr(MountedPools, "home", lambda _self, _pool: one.shared)
+    for ask in (
+        lambda: two.storage.pools.check_no_other(VOLUME, None),
+        lambda: two.storage.data.delete(DeleteDataVolume(volume=VOLUME)),
+        lambda: one.storage.delete_volume(VM, DISK),
+    ):
+        refused("pool.unreadable", Retryable, ask)
+    (seen,), _ = two.storage.shared.observe()
+    assert (seen.pool_id, str(seen.problem)[:19]) == (None, "it cannot be read: ")
+    fault.clear()
+    assert marker.read_text() == f"{POOL_ID}\n"
+    assert one.storage.pools.is_held_here(VOLUME)
+    assert (one.disk.exists(), (one.shared / "data" / VOLUME).exists()) == (True, True)
+
+
+def test_a_question_that_fails_in_any_way_is_an_answer(
+    disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = disks
+    monkeypatch.setattr(pools_module, "_LIMIT_S", 5.0)
+    with pytest.raises(KeyError):
+        one.storage.pools.within_limit("fast", {}.popitem)
+    assert one.storage.pools.home(POOL) == one.mount_point
