@@ -69,7 +69,7 @@ class MountedPools:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._overdue: dict[str, Future[Any]] = {}
-        """The question that a pool has left without an answer for longer than its limit."""
+        """The question about a pool, or its images, that has had no answer for longer than its limit."""
 
     def home(self, pool: str) -> Path:
         """Its directory, ``pool`` as hosts call it.
@@ -226,18 +226,39 @@ class MountedPools:
         except Retryable:
             return PoolSnapshot(name=pool.name, pool_id=None, problem=_SILENT), ()
 
-    def within_limit(self, pool: str, ask: Callable[[], T], limit_s: float | None = None) -> T:
+    def within_limit(self, pool: str, ask: Callable[[], T]) -> T:
         """What ``ask`` returns or raises, on a thread: it waits in the kernel for as long as the other side is away.
 
         :raises Retryable: ``pool.silent``: it may still end, and nothing is asked of the pool until then"""
-        overdue, answer = self._overdue.get(pool), Future[T]()
+        answer = self._asked(pool, ask, _LIMIT_S)
+        if answer is None:
+            hint = "what it is mounted from is away, or the network to it: look there"
+            raise Retryable("pool.silent", f"pool {pool} does not answer on the host", hint=hint)
+        return answer.result()
+
+    def of_images(self, pool: Mount, ask: Callable[[], T], limit_s: float) -> T:
+        """As :meth:`within_limit`, where much is read, or waited for: that takes long in a pool that is well.
+
+        :raises Retryable: ``pool.silent``, ``pool.unreadable``; ``pool.images_busy``: it may still end, and no other
+            begins until then"""
+        self.within_limit(pool.name, partial(_text, pool.directory / MARKER))
+        answer = self._asked(f"{pool.name}/images", ask, limit_s)
+        if answer is None:
+            raise Retryable(
+                "pool.images_busy", f"images of pool {pool.name} are being copied or looked through on the host",
+                hint="try again later",
+            )  # fmt: skip
+        return answer.result()
+
+    def _asked(self, about: str, ask: Callable[[], T], limit_s: float) -> Future[T] | None:
+        """None: it takes longer, or one that was asked before does."""
+        overdue, answer = self._overdue.get(about), Future[T]()
         if overdue is None or overdue.done():
             threading.Thread(target=_answered, args=(answer, ask), daemon=True).start()
-            if wait([answer], _LIMIT_S if limit_s is None else limit_s).done:
-                return answer.result()
-            self._overdue[pool] = answer
-        hint = "what it is mounted from is away, or the network to it: look there"
-        raise Retryable("pool.silent", f"pool {pool} does not answer on the host", hint=hint)
+            if wait([answer], limit_s).done:
+                return answer
+            self._overdue[about] = answer
+        return None
 
 
 def _answered(answer: Future[T], ask: Callable[[], T]) -> None:

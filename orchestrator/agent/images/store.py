@@ -192,12 +192,12 @@ class Storage:
     def delete_image(self, sha256: str, image_format: ImageFormat) -> ActionResult:
         """What cannot be read counts as based on it. Of no home it is removed where disks of another lie on it.
 
-        :raises Conflict: ``image.in_use``; :raises Retryable: ``pool.silent``"""
+        :raises Conflict: ``image.in_use``; :raises Retryable: ``pool.silent``, ``pool.images_busy``"""
         name, own, pools = image_name(sha256, image_format), self.paths.storage, tuple(self.pools.mounted())
 
         def of_all(act: Callable[[Path], bool]) -> bool:
             changed = [
-                self.pools.within_limit(pool.name, partial(self._with_base, pool.directory, name, act), _BASES_S)
+                self.pools.of_images(pool, partial(self._with_base, pool.directory, name, act), _BASES_S)
                 for pool in pools
             ]
             return any([*changed, self._with_base(own, name, act)])

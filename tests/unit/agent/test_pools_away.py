@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.images import pools as pools_module
+from orchestrator.agent.images import store as store_module
 from orchestrator.agent.images.pools import MARKER, MountedPools
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.settle_ledger import KnownVolume
@@ -115,6 +116,10 @@ def test_a_pool_that_hangs_keeps_nothing_of_the_hosts_own_disk_waiting(
     thread.start()
     assert copied.wait(10)
     assert one.storage.create_volume(own).changed, "while an image is copied into the pool"
+    monkeypatch.setattr(store_module, "_BASES_S", 0.05)
+    for _ in range(2):
+        refused("pool.images_busy", Retryable, lambda: one.storage.delete_image("b" * 64, "qcow2"))
+    assert one.storage.pools.home(POOL) == one.mount_point, "it is well"
     goes_on.set()
     thread.join(10)
     answers = hanging(monkeypatch, one.shared)
