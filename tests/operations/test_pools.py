@@ -194,6 +194,9 @@ def test_what_names_no_pool_lies_where_its_tenants_policy_says(plane: ControlPla
     run(plane, volumes.delete("default", "data").operation)
     error = refused("pool.in_use", Conflict, lambda: plane.services.pools.delete("fast"))
     assert "policy set default pool=none" in (error.hint or "")
+    policies.change("default", {"pool": None})
+    plane.services.pools.delete("fast")
+    refused("pool.busy", Conflict, lambda: policies.change("default", {"pool": "fast"}))
 
 
 def test_a_host_without_the_pool_gets_none_of_its_vms_and_volumes(plane: ControlPlane) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.core.errors import Denied
+from orchestrator.core.errors import Conflict, Denied
 from orchestrator.core.tenancy.access import ADMINISTERING, EVERYWHERE, Caller, Grant
 from orchestrator.core.tenancy.audit import audit_key
 from orchestrator.core.tenancy.key_ring import origin_of
@@ -122,7 +122,7 @@ class PolicyService:
         and not the tenant's own admin.
 
         :raises InvalidInput: ``policy.invalid``; :raises NotFound: ``tenant.unknown``, ``pool.unknown``
-        :raises Denied: ``policy.not_yours``
+        :raises Denied: ``policy.not_yours``; :raises Conflict: ``pool.busy``
         """
         others = values.keys() - THEIR_OWN
         if others and not operator:
@@ -136,7 +136,10 @@ class PolicyService:
             before = tx.policies.get(tenant)
             policy = changed_policy(before, values)
             if policy.pool != before.pool and policy.pool is not None:
-                tx.pools.get(policy.pool)
+                pool = tx.pools.get(policy.pool)
+                if pool.state != "ready":
+                    hint = "'vgpuctl operation list' shows by what"
+                    raise Conflict("pool.busy", f"pool {pool.name} is {pool.state}", hint=hint)
             if policy == before:
                 return policy
             tx.policies.put(tenant, policy)
