@@ -15,12 +15,14 @@ from orchestrator.store.database import Store
 log = logging.getLogger(__name__)
 _AGAIN_S: Final = 3600.0
 """A host that could not be fenced is not tried again by itself for so long."""
+_DAY_S: Final = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadHosts:
     """``after_s``: so long a host has not answered; 0: none is evacuated by itself. ``at_most``: hosts that may be away
-    for that: where more went at about the same time, or all are, it is the network that is away."""
+    for that: where more went at about the same time, or all are, it is the network that is away. One that was evacuated
+    counts for a day: what takes hosts one after the other goes on after each."""
 
     store: Store
     maintenances: MaintenanceService
@@ -39,11 +41,11 @@ class DeadHosts:
         if not any(host.state == "ready" for host in hosts):
             return
         away = {host.name: host.last_seen_at for host in hosts if host.state == "unreachable" and host.last_seen_at}
-        counted = {name: seen for name, seen in away.items() if not _is_empty(last[name])}
+        spans = {name: _DAY_S if _is_empty(last[name]) else 2 * self.after_s for name in away}
         for name, seen in away.items():
             if now - seen < self.after_s or _tried(last[name], now) or not self.maintenances.fencing.knows(name):
                 continue
-            together = {other for other, at in counted.items() if abs(at - seen) <= 2 * self.after_s} | {name}
+            together = {other for other, at in away.items() if abs(at - seen) <= spans[other]}
             if len(together) <= self.at_most:
                 self._evacuate(name)
             else:
@@ -65,7 +67,7 @@ class DeadHosts:
 
 
 def _is_empty(last: tuple[Maintenance, HostTurn] | None) -> bool:
-    """Of one that was evacuated nothing is left to do until it is back."""
+    """It was evacuated, and is not back."""
     return last is not None and last[0].act == "evacuate" and last[1].phase == "empty"
 
 

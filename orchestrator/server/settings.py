@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     evacuate_after_seconds: float = Field(default=0.0, ge=0.0, le=86400.0)
     """How long a host has not answered before it is fenced by its agent and evacuated by itself; 0: never."""
     evacuate_at_most: int = Field(default=1, ge=1, le=64)
-    """How many hosts may be away for that: when more are, the network is, and none is evacuated by itself."""
+    """How many hosts may be away for that: who went within twice that time, and who was evacuated within a day."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)
