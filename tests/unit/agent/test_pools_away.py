@@ -166,12 +166,12 @@ def test_what_cannot_be_read_does_not_count_as_not_there(
         ):
             refused("pool.unreadable", Retryable, ask)
     monkeypatch.setattr(MountedPools, "home", lambda _self, _pool: one.shared)
-    for ask in (
+    for look in (
         lambda: two.storage.pools.check_no_other(VOLUME, None),
         lambda: two.storage.data.delete(DeleteDataVolume(volume=VOLUME)),
         lambda: one.storage.delete_volume(VM, DISK),
     ):
-        refused("pool.unreadable", Retryable, ask)
+        refused("pool.unreadable", Retryable, look)
     (seen,), _ = two.storage.shared.observe()
     assert (seen.pool_id, str(seen.problem)[:19]) == (None, "it cannot be read: ")
     fault.clear()
