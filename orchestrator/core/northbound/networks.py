@@ -17,8 +17,8 @@ from orchestrator.core.vms.vm import Vm
 
 SWITCH, PORT = "Logical_Switch", "Logical_Switch_Port"
 ROUTER, ROUTER_PORT, ROUTE = "Logical_Router", "Logical_Router_Port", "Logical_Router_Static_Route"
-NAT, GATEWAY = "NAT", "Gateway_Chassis"
-_DHCP, _DNS, _RULE = "DHCP_Options", "DNS", "ACL"
+NAT, GATEWAY, RULE = "NAT", "Gateway_Chassis", "ACL"
+_DHCP, _DNS = "DHCP_Options", "DNS"
 TABLES: Mapping[str, tuple[str, ...]] = {
     SWITCH: ("name", "ports", "acls", "dns_records"),
     PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options", "enabled", "parent_name", "tag"),
@@ -29,7 +29,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     GATEWAY: ("name", "chassis_name", "priority"),
     _DHCP: ("cidr", "options"),
     _DNS: ("records",),
-    _RULE: ("priority", "direction", "match", "action"),
+    RULE: ("priority", "direction", "match", "action"),
 }
 """Where rows of networks are, and what of them is compared."""
 _LEASE_S = 43200
@@ -80,7 +80,7 @@ def network_rows(network: Network, overlay: OvnNetwork, far: Iterable[str] = ())
     return (
         OvnRow(table=SWITCH, key=key, columns={"name": network.name}),
         *(_router(network, overlay, mac) if overlay.provider is None else (_uplink(key, overlay.provider),)),
-        OvnRow(table=_RULE, key=key, columns=rule, of=(MemberOf(table=SWITCH, key=key, column="acls"),)),
+        OvnRow(table=RULE, key=key, columns=rule, of=(MemberOf(table=SWITCH, key=key, column="acls"),)),
         *(_dhcp(network, overlay, subnet, mac, ways) for subnet in overlay.subnets),
     )  # fmt: skip
 

@@ -12,11 +12,13 @@ from ipaddress import IPv4Network
 from orchestrator.core.floating_addresses import FloatingAddress
 from orchestrator.core.northbound.networks import (
     GATEWAY,
+    MAX_PRIORITY,
     NAT,
     PORT,
     ROUTE,
     ROUTER,
     ROUTER_PORT,
+    RULE,
     SWITCH,
     router_mac,
 )
@@ -57,12 +59,24 @@ def _leading_out(overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider
     }  # fmt: skip
     yield OvnRow(table=PORT, key=key, columns=to_router, of=(MemberOf(table=SWITCH, key=outside.id, column="ports"),))
     yield OvnRow(
+        table=RULE, key=key, columns=_from_outside(overlay, outside, str(to_router["name"])),
+        of=(MemberOf(table=SWITCH, key=outside.id, column="acls"),),
+    )  # fmt: skip
+    yield OvnRow(
         table=ROUTE, key=key, columns={"ip_prefix": "0.0.0.0/0", "nexthop": provider.gateway, "output_port": port},
         of=(MemberOf(table=ROUTER, key=overlay.id, column="static_routes"),),
     )  # fmt: skip
     for subnet in overlay.subnets:
         if ":" not in subnet:
             yield _nat(overlay, f"{key}/{subnet}", "snat", out.address, subnet)
+
+
+def _from_outside(overlay: OvnNetwork, outside: OvnNetwork, port: str) -> Mapping[str, Value]:
+    """A router routes whatever comes with its MAC: without this, who is on the provider network would reach VMs by
+    their own addresses, and be taken for one of them. What is sent to floating addresses is translated behind it."""
+    own = ", ".join(subnet for subnet in overlay.subnets if ":" not in subnet)
+    match = f'outport == "{port}" && ip4 && (ip4.dst != {outside.subnets[0]} || ip4.src == {{{own}}})'
+    return {"priority": MAX_PRIORITY, "direction": "to-lport", "match": match, "action": "drop"}
 
 
 def _gateways(key: str, gateways: Mapping[str, int]) -> Iterator[OvnRow]:
