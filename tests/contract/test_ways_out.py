@@ -259,6 +259,26 @@ def test_gateways_are_those_that_the_southbound_has_now(plane: ControlPlane, ovn
     assert ovn.nbctl("--bare", "--columns=chassis_name", "list", "gateway_chassis").split() == [L40S_HOST]
 
 
+def test_a_card_comes_where_its_host_leads_and_goes_when_no_address_leads_there(
+    plane: ControlPlane, ovn: RealOvn
+) -> None:
+    plane.services.networks.share("outside", shared=True)
+    plane.services.networks.add_overlay("green", NewOvnNetwork(subnets=("10.5.0.0/24",)), "default")
+    _create(plane, "web", "green")
+    cards, floating = plane.services.network_cards, plane.services.floating_addresses
+    cards.attach("default", "web", "blue")
+    plane.engine.drain()
+    address = floating.create("default").address
+    floating.attach("default", address, "web")
+    _refused("address.in_use", Conflict, cards.detach, "default", "web", "blue")
+    floating.detach("default", address)
+    assert cards.detach("default", "web", "blue").operation is not None
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        tx.networks.put_chassis(())
+    _refused("host.no_mapping", Conflict, cards.attach, "default", "web", "outside")
+
+
 DRIFT: Mapping[str, tuple[str, ...]] = {
     "no NAT": ("--all", "destroy", "nat", "--", "clear", "logical_router", "default.blue", "nat"),
     "no route": ("lr-route-del", "default.blue"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.overlay import Port
+from orchestrator.core.provider_networks import with_mapping
 from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.network_cards import with_networks
@@ -44,7 +45,8 @@ class NetworkCards:
         :raises NotFound: ``vm.unknown``, ``network.unknown``
         :raises InvalidInput: ``network.too_many_cards``, ``network.address_invalid``
         :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``group.network_kind``, ``network.too_many``,
-            ``network.subnets_used_up``, ``network.address_taken``, ``host.no_ovn``
+            ``network.subnets_used_up``, ``network.address_taken``, ``host.no_ovn``,
+            ``host.no_mapping``
         :raises NoCapacity: ``network.full``; :raises QuotaExceeded: ``quota.exceeded``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
@@ -67,7 +69,8 @@ class NetworkCards:
         """Its last card, which is on that network.
 
         :raises NotFound: ``vm.unknown``, ``network.unknown``
-        :raises Conflict: ``network.not_last``, ``network.only_card``, ``vm.busy``, ``vm.adopted``"""
+        :raises Conflict: ``network.not_last``, ``network.only_card``, ``address.in_use``, ``vm.busy``,
+            ``vm.adopted``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
             (wanted,) = self.networks.of(tx, tenant, (network,))
@@ -85,6 +88,11 @@ class NetworkCards:
                     f"VM {vm_name} has a card behind that on {network}, which would get another hardware address",
                     hint=f"'vgpuctl network detach {short_name(last)} {vm_name}' takes the last one",
                 )
+            for floating in tx.floating_addresses.list(tenant, vm=vm.id):
+                if floating.card_network == last:
+                    hint = f"'vgpuctl network address detach {floating.address} --tenant {tenant}' takes it away"
+                    message = f"floating address {floating.address} leads to VM {vm_name} there"
+                    raise Conflict("address.in_use", message, hint=hint)
             started = self._begin(tx, "detach_network", vm, vm, tuple(has), network)
         return self._submitted(started)
 
@@ -118,6 +126,11 @@ def _taken_port(tx: Transaction, vm: Vm, network: Network, address: str | None) 
     if why is not None:
         hint = "docs/howto/networks-over-all-hosts.md says how a host comes into OVN"
         raise Conflict("host.no_ovn", f"host {vm.host}, where VM {vm.spec.name} is, is not in OVN: {why}", hint=hint)
+    provider = network.overlay.provider
+    if provider is not None and vm.host not in with_mapping(tx.networks.chassis(), provider.physical):
+        hint = f"'vgpuctl vm move {vm.spec.name}' takes it to a host that has it: 'vgpuctl network driver show'"
+        message = f"host {vm.host}, where VM {vm.spec.name} is, has no bridge for network {network.short}"
+        raise Conflict("host.no_mapping", message, hint=hint)
     port = free_port(tx, vm, len(vm.spec.networks), network, network.overlay, address)
     try:
         tx.networks.take(replace(vm, ports=(port,)))
