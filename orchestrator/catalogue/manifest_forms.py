@@ -126,6 +126,7 @@ class NetworkForm(_DescribedForm):
     dns_servers: list[str] | None = None
     search_domains: list[str] | None = None
     dhcp_options: dict[str, str] | None = None
+    out: Name | None = None
     tenant: Name | None = None
     bridge: Annotated[str, _checked(lambda text: check_uplink(Uplink(bridge=text), ()))] | None = None
     vlan: int | None = Field(default=None, ge=1, le=MAX_VLAN)
@@ -136,9 +137,9 @@ class NetworkForm(_DescribedForm):
         is_kind = "ovn" if self.kind == "ovn" else "nat" if self.bridge is None else "bridge"
         if self.kind not in {None, is_kind}:
             raise PydanticCustomError("refused", "a network of kind bridge has a bridge, and no other has one")
-        of_ovn = (self.mtu, self.dns_servers, self.search_domains, self.dhcp_options)
-        if is_kind != "ovn" and (self.more_subnets or of_ovn != (None,) * 4):
-            names = "more_subnets, mtu, dns_servers, search_domains and dhcp_options"
+        of_ovn = (self.mtu, self.dns_servers, self.search_domains, self.dhcp_options, self.out)
+        if is_kind != "ovn" and (self.more_subnets or any(value is not None for value in of_ovn)):
+            names = "more_subnets, mtu, dns_servers, search_domains, dhcp_options and out"
             raise PydanticCustomError("refused", f"{names} are of networks of kind ovn")
         if is_kind == "ovn" and self.tenant is None:
             raise PydanticCustomError("refused", "a network of kind ovn is a tenant's: tenant")
@@ -172,6 +173,7 @@ class NetworkForm(_DescribedForm):
             name=self.name,
             subnet=None if self.kind == "ovn" else self.subnet,
             overlay=self._overlay() if self.kind == "ovn" else None,
+            out=self.out,
             tenant=self.tenant,
             uplink=None if self.bridge is None else Uplink(bridge=self.bridge, vlan=self.vlan),
             dhcp_servers=tuple(self.dhcp_servers),

@@ -197,10 +197,10 @@ def _network_changes(wanted: Iterable[WantedNetwork], existing: Mapping[str, Wan
 
 
 def _network_action(current: WantedNetwork | None, wanted: WantedNetwork) -> Action:
-    """One of kind ovn gets more subnets, and loses none."""
+    """One of kind ovn gets more subnets, and loses none; what leads out of it stays."""
     if current is None:
         return "add"
-    if current.overlay is None or wanted.overlay is None:
+    if current.overlay is None or wanted.overlay is None or wanted.out not in {None, current.out}:
         return "refuse"
     return "set" if set(current.overlay.subnets) <= set(wanted.overlay.subnets) else "refuse"
 

@@ -122,6 +122,25 @@ def test_what_differs_is_told_and_set_in_place_or_refused(cli: Cli, client: Clie
     assert "kind is ovn, wanted nat" in cli("apply", "-f", str(file)).err
 
 
+def test_a_way_out_is_in_a_file_and_what_is_not_is_told(cli: Cli, client: Client, file: Path) -> None:
+    wanted = WANTED.replace("kind: ovn\n", "kind: ovn\n    out: outside\n")
+    file.write_text(wanted)
+    assert cli("apply", "-f", str(file)).code == 0
+    assert client.network("wide", "red")["out"] == "outside"
+    address = client.create_floating_address({"tenant": "red"})["address"]
+    exported = cli("export")
+    assert ("out: outside" in exported.out, "name: outside" in exported.out) == (True, False)
+    for word in ("provider networks, ", ": outside", address):
+        assert word in exported.err
+    assert "outside" not in cli("export", "--tenant", "default").err
+    file.write_text(exported.out)
+    assert cli("plan", "-f", str(file)).out == AS_WANTED
+    file.write_text(wanted.replace("out: outside", "out: elsewhere"))
+    assert "out is outside, wanted elsewhere" in cli("apply", "-f", str(file)).err
+    file.write_text("schema_version: 1\nnetworks: [{name: outside, subnet: 10.88.1.0/24}]\n")
+    assert "kind is provider, wanted nat" in cli("apply", "-f", str(file)).err
+
+
 @pytest.mark.parametrize(
     ("there", "wrong", "told"),
     [
@@ -143,4 +162,4 @@ def test_a_mistake_is_told_before_anything_is_changed(
     refused = cli("apply", "-f", str(file))
     assert refused.code in {2, 4}, refused
     assert told in refused.err
-    assert client.networks() == []
+    assert [network["kind"] for network in client.networks()] == ["provider"]

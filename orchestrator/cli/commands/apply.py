@@ -13,7 +13,7 @@ import typer
 
 from orchestrator.cli.confirm import Yes, confirm_picked
 from orchestrator.cli.files import files_of, read_text
-from orchestrator.cli.output import colour, show, shown, width
+from orchestrator.cli.output import colour, printable, show, shown, width
 from orchestrator.cli.parameters import ListTenant
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, list_lines, render_table
@@ -128,11 +128,15 @@ def apply(
 def export(ctx: typer.Context, tenant: ListTenant = None) -> None:
     """Print what exists as a file for apply.
 
-    User data, images' sources and adopted VMs are not in it.
+    User data, images' sources and adopted VMs are not in it, nor provider networks, joins of networks and floating
+    addresses, which are named on stderr.
     """
-    from orchestrator.cli.manifest.export import exported
+    from orchestrator.cli.manifest.export import exported, left_out
 
-    manifest = exported(session_of(ctx).client, tenant)
+    client = session_of(ctx).client
+    manifest = exported(client, tenant)
+    for line in left_out(client, tenant):
+        typer.echo(printable(line), err=True)
     show(manifest, _as_file(ctx, Format.YAML), list)
 
 

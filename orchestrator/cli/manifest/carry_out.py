@@ -151,7 +151,7 @@ class CarryOut:
     def _add_network(self, network: WantedNetwork) -> None:
         body: dict[str, object] = {"name": network.name, "subnet": network.subnet}
         if network.overlay is not None:
-            body |= {"kind": "ovn", "subnet": network.overlay.subnets[0]}
+            body |= {"kind": "ovn", "subnet": network.overlay.subnets[0], "out": network.out}
             body |= {"more_subnets": list(network.overlay.subnets[1:]), **_settings_of(network.overlay)}
         if network.uplink is None:
             self._session.client.add_network(body, network.tenant)

@@ -43,7 +43,7 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         "networks": [
             _network(network) | _said(existing.abouts["network", key])
             for key, network in existing.networks.items()
-            if tenant in {None, network.tenant}
+            if tenant in {None, network.tenant} and not network.leads_out
         ],
         "security_groups": [
             _group(group) | _said(existing.abouts["security_group", key])
@@ -58,6 +58,23 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         "vms": [_vm(vm) for vm in _settled(vms)],
     }
     return {key: value for key, value in manifest.items() if value}
+
+
+def left_out(client: Client, tenant: str | None) -> Iterator[str]:
+    """What exists and no file says, with how it is made again."""
+    networks = [network for network in client.networks() if tenant in {None, network["tenant"]}]
+    names = {
+        "provider networks, 'vgpuctl network add --provider'": [
+            network["name"] for network in networks if network["kind"] == "provider"
+        ],
+        "which networks are joined, 'vgpuctl network set --join'": [
+            f"{network['tenant']}/{network['name']}" for network in networks if network["peers"]
+        ],
+        "floating addresses, 'vgpuctl network address create'": [
+            floating["address"] for floating in client.floating_addresses(tenant)
+        ],
+    }
+    return (f"not in the file: {what}: {', '.join(several)}" for what, several in names.items() if several)
 
 
 def _tenant(client: Client, tenant: Json) -> Iterator[dict[str, Any]]:
@@ -88,7 +105,12 @@ def _network(network: WantedNetwork) -> dict[str, Any]:
         place |= {"bridge": network.uplink.bridge, "vlan": network.uplink.vlan}
     if network.overlay is not None:
         overlay = network.overlay
-        place = {"kind": "ovn", "subnet": overlay.subnets[0], "more_subnets": list(overlay.subnets[1:])}
+        place = {
+            "kind": "ovn",
+            "out": network.out,
+            "subnet": overlay.subnets[0],
+            "more_subnets": list(overlay.subnets[1:]),
+        }
         place |= {"mtu": overlay.mtu, "dns_servers": list(overlay.dns or ())}
         place |= {"search_domains": list(overlay.search or ()), "dhcp_options": dict(overlay.dhcp or ())}
     entry = {"name": network.name, "tenant": network.tenant} | place

@@ -54,7 +54,7 @@ def about_of(thing: Mapping[str, Any]) -> About:
 
 def _network(network: Json) -> WantedNetwork:
     bridge, vlan = network["bridge"], network["vlan"]
-    over_hosts = network["kind"] == "ovn"
+    over_hosts = network["kind"] in {"ovn", "provider"}
     return WantedNetwork(
         name=network["name"],
         subnet=None if over_hosts else network["subnet"],
@@ -62,6 +62,8 @@ def _network(network: Json) -> WantedNetwork:
         uplink=None if bridge is None else Uplink(bridge=bridge, vlan=vlan),
         dhcp_servers=tuple(network["dhcp_servers"]),
         overlay=_overlay(network) if over_hosts else None,
+        out=network["out"],
+        leads_out=network["kind"] == "provider",
     )
 
 

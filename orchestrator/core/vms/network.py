@@ -281,9 +281,15 @@ class WantedNetwork:
     """Of one with an uplink: whose answers count there; empty: any."""
     overlay: NewOvnNetwork | None = None
     """Of one of kind ovn: what it says of it."""
+    out: str | None = None
+    """Of one of kind ovn: provider network that leads out of it; of a file None is any."""
+    leads_out: bool = False
+    """Of one that exists: it is a provider network, which no file makes."""
 
     @property
-    def kind(self) -> Literal["nat", "bridge", "ovn"]:
+    def kind(self) -> Literal["nat", "bridge", "ovn", "provider"]:
+        if self.leads_out:
+            return "provider"
         return "ovn" if self.overlay is not None else "nat" if self.uplink is None else "bridge"
 
     @property
@@ -300,7 +306,8 @@ def place_of(network: WantedNetwork) -> dict[str, str]:
         texts = {name: ", ".join(several) or "none" for name, several in lists.items() if several is not None}
         options = {f"dhcp_options.{name}": value for name, value in overlay.dhcp or ()}
         mtu = {} if overlay.mtu is None else {"mtu": str(overlay.mtu)}
-        return {"kind": "ovn", "subnets": ", ".join(sorted(overlay.subnets)), **mtu, **texts, **options}
+        out = {} if network.out is None else {"out": network.out}
+        return {"kind": "ovn", **out, "subnets": ", ".join(sorted(overlay.subnets)), **mtu, **texts, **options}
     if network.uplink is None:
         return {"subnet": network.subnet or "the next free one"}
     vlan = {} if network.uplink.vlan is None else {"vlan": str(network.uplink.vlan)}
