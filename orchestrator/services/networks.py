@@ -37,7 +37,7 @@ from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.ways_out import check_leads_nowhere, give_back, is_seen, leads_alike, way_out
+from orchestrator.services.ways_out import check_ends, check_leads_nowhere, give_back, is_seen, leads_alike, way_out
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -243,6 +243,7 @@ class NetworkService:
                     )  # fmt: skip
                 network = replace(network, overlay=change.made_of(existing.overlay))
                 check_apart(network, network, tx.networks.find)
+                check_ends(tx, network.overlay)
             if (network, network.about) != (existing, existing.about):
                 tx.networks.update(network)
                 changes = ", ".join(filter(None, (show_changes(description, labels), str(change))))

@@ -44,15 +44,25 @@ def way_out(tx: Transaction, name: str, overlay: OvnNetwork) -> WayOut:
 
     :raises NotFound: ``network.no_provider``
     :raises Conflict: ``network.subnet_overlaps``, ``network.address_taken``; :raises NoCapacity: ``network.full``"""
-    network, outside, provider = provider_network(tx, name)
-    both = overlapping(overlay.subnets, outside.subnets)
-    if both is not None:
-        message = f"{both[0]} overlaps {both[1]} of provider network {name}"
-        raise Conflict("network.subnet_overlaps", message, hint="choose another subnet, or another way out")
+    network, _, provider = provider_network(tx, name)
     out = WayOut(network=network.name, address=_free(tx, network, provider, overlay.id))
+    check_ends(tx, replace(overlay, out=out))
     with taking(out.address):
         tx.networks.claim(out.network, out.address)
     return out
+
+
+def check_ends(tx: Transaction, overlay: OvnNetwork | None) -> None:
+    """That a router has no address on both sides of its way out.
+
+    :raises Conflict: ``network.subnet_overlaps``"""
+    provided = None if overlay is None or overlay.out is None else tx.networks.find(overlay.out.network)
+    if overlay is None or provided is None or provided.overlay is None:
+        return
+    both = overlapping(overlay.subnets, provided.overlay.subnets)
+    if both is not None:
+        message = f"{both[0]} overlaps {both[1]} of provider network {provided.name}"
+        raise Conflict("network.subnet_overlaps", message, hint="choose another subnet, or another way out")
 
 
 @contextmanager
@@ -92,7 +102,7 @@ def is_in(address: str, provider: ProviderPlace) -> bool:
 def _free(tx: Transaction, network: Network, provider: ProviderPlace, seed: str) -> str:
     address = free_address(tx, network.name, addresses_of(provider, seed))
     if address is None:
-        hint = "'vgpuctl network address list' shows the tenant's; an operator gives the network more"
+        hint = "'vgpuctl network address list' shows the tenant's; an operator adds another provider network"
         raise NoCapacity("network.full", f"every address of provider network {network.name} is taken", hint=hint)
     return address
 

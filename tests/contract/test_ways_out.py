@@ -22,7 +22,7 @@ from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.northbound.networks import router_mac
 from orchestrator.core.northbound.rows import row_uuid
-from orchestrator.core.overlay import NewOvnNetwork, port_id
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
 from orchestrator.core.provider_networks import NewProviderNetwork
 from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
@@ -190,6 +190,8 @@ def test_what_cannot_lead_outside_is_refused(plane: ControlPlane) -> None:
     _refused("network.no_provider", NotFound, networks.add_overlay, "green", BLUE, "default", "default")
     inside = NewOvnNetwork(subnets=("192.0.2.0/25",))
     _refused("network.subnet_overlaps", Conflict, networks.add_overlay, "green", inside, "default", "outside")
+    more = OvnNetworkChange(more_subnets=("192.0.2.128/25",))
+    _refused("network.subnet_overlaps", Conflict, networks.change, "blue", "default", None, {}, more)
     _refused("network.exists", Conflict, networks.add_overlay, "blue", BLUE, "default")
     assert networks.add_overlay("blue", BLUE, "default", "outside").overlay is not None
     networks.add_overlay("shut", NewOvnNetwork(subnets=("10.9.0.0/24",)), "default")
