@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks of kind ovn whose routers lead to each other. Both tenants have said so, and no two ranges overlap, neither
-theirs nor those of what they are joined with already. Pure."""
+theirs nor those of what one of them is joined with. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 from typing import Final
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.overlay import NetworkPeer, OvnNetwork
+from orchestrator.core.provider_networks import overlapping
 from orchestrator.core.vms.network import Network
 
 MAX_PEERS: Final = 16
@@ -62,18 +63,52 @@ def subnets_of_peers(network: Network, find: Find) -> tuple[str, ...]:
     return tuple(subnet for joined in joined_with(network, find) for subnet in joined.overlay.subnets)
 
 
-def check_apart(first: Network, second: Network, find: Find) -> None:
-    """Before they are joined. :raises Conflict: ``network.peer_overlaps`` with both ranges"""
-    ranges = [(subnet, network) for network in _reached((first, second), find) for subnet in _subnets(network)]
-    for at, (subnet, network) in enumerate(ranges):
-        for other_subnet, other in ranges[at + 1 :]:
-            if network.name != other.name and IPv4Network(subnet).overlaps(IPv4Network(other_subnet)):
-                raise Conflict(
-                    "network.peer_overlaps",
-                    f"{subnet} of {_called(network, first, second)} overlaps {other_subnet} of "
-                    f"{_called(other, first, second)}",
-                    hint="networks that are joined have ranges of their own: make one of them with another --subnet",
-                )
+def check_apart(own: Network, other: Network, find: Find) -> None:
+    """Before they are joined: each router has the ways of its own network, and to what that is joined with. ``own``: of
+    the caller, who is told ranges of no third tenant.
+
+    :raises Conflict: ``network.peer_overlaps`` with both ranges"""
+    own_peers, its_peers = (
+        [peer for peer in _peers(network, find) if peer.name not in {own.name, other.name}] for network in (own, other)
+    )
+    for first, beside, joined in ((other, [own, *own_peers], own), (own, its_peers, other)):
+        for second in beside:
+            both = overlapping(_subnets(first), _subnets(second))
+            if both is not None:
+                is_told = second is own or second.tenant == own.tenant
+                whose = f"{both[1]} of network {second.short}" if is_told else f"what {joined.short} is joined with"
+                raise _overlap(f"{both[0]} of network {first.short} overlaps {whose}")
+    for first, second in ((other, own), (own, other)):
+        _check_beside_way_out(first, second, find)
+
+
+def _check_beside_way_out(first: Network, second: Network, find: Find) -> None:
+    """A route to a part of the provider network would take what is for the site's router, and answers on their way.
+
+    :raises Conflict: ``network.peer_overlaps``"""
+    out = None if second.overlay is None else second.overlay.out
+    provider = None if out is None else find(out.network)
+    both = None if provider is None else overlapping(_subnets(first), _subnets(provider))
+    if both is not None and provider is not None:
+        way = f"{both[1]} of {provider.short}, through which network {second.short} leads out"
+        raise _overlap(f"{both[0]} of network {first.short} overlaps {way}")
+
+
+def check_grown(before: Network, after: Network, find: Find) -> None:
+    """Before a network has more subnets: those that it leads to have routes to each at once.
+
+    :raises Conflict: ``network.peer_overlaps``; ``network.joined``: another tenant has agreed to fewer"""
+    if _subnets(before) == _subnets(after):
+        return
+    peers = _peers(before, find)
+    for peer in peers:
+        if peer.tenant != before.tenant:
+            called = f"{peer.tenant}/{peer.short}"
+            message = f"network {before.short} is joined with {called}, whose tenant has agreed to the subnets it has"
+            hint = f"'--leave {called}' first, then '--join {called}' when it has them: both say so again"
+            raise Conflict("network.joined", message, hint=hint)
+    for peer in peers:
+        check_apart(after, peer, find)
 
 
 def with_peer(network: Network, peer: NetworkPeer | None, name: str) -> Network:
@@ -84,7 +119,7 @@ def with_peer(network: Network, peer: NetworkPeer | None, name: str) -> Network:
     peers = sorted((*kept, *([] if peer is None else [peer])), key=lambda joined: joined.network)
     if len(peers) > max(MAX_PEERS, len(network.overlay.peers)):
         message = f"network {network.short} would have {len(peers)} peers, and none has more than {MAX_PEERS}"
-        raise Conflict("network.too_many_peers", message, hint="one that is in the middle may lead to the others")
+        raise Conflict("network.too_many_peers", message, hint="leave one that is not needed: --leave")
     return replace(network, overlay=replace(network.overlay, peers=tuple(peers)))
 
 
@@ -98,19 +133,11 @@ def _subnets(network: Network) -> tuple[str, ...]:
     return () if network.overlay is None else network.overlay.subnets
 
 
-def _called(network: Network, *theirs: Network) -> str:
-    """What its name is to those who join; of another tenant's nothing is said."""
-    named = network.name in {its.name for its in theirs}
-    return f"network {network.short}" if named else "a network that is joined already"
+def _peers(network: Network, find: Find) -> list[Network]:
+    found = (find(joined.name) for joined in joined_with(network, find))
+    return [peer for peer in found if peer is not None]
 
 
-def _reached(networks: Iterable[Network], find: Find) -> tuple[Network, ...]:
-    """These, and all that they are joined with over however many."""
-    reached, waiting = dict[str, Network](), list(networks)
-    while waiting:
-        network = waiting.pop()
-        if network.name not in reached:
-            reached[network.name] = network
-            others = (find(joined.name) for joined in joined_with(network, find))
-            waiting += [other for other in others if other is not None]
-    return tuple(reached.values())
+def _overlap(message: str) -> Conflict:
+    hint = "networks that are joined have ranges of their own: make one of them with another --subnet"
+    return Conflict("network.peer_overlaps", message, hint=hint)

@@ -13,7 +13,7 @@ from orchestrator.core.hosts.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bri
 from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.overlay import NO_CHANGE, NewOvnNetwork, OvnNetworkChange
-from orchestrator.core.peering import check_apart
+from orchestrator.core.peering import check_grown
 from orchestrator.core.tenancy.quota import NETWORK_AMOUNTS
 from orchestrator.core.vms.network import (
     DEFAULT_NAME,
@@ -229,7 +229,7 @@ class NetworkService:
         :raises NotFound: ``network.unknown``, ``tenant.unknown``
         :raises InvalidInput: ``label.…``, ``network.of_ovn``, ``network.subnet_invalid``, ``network.mtu_invalid``,
             ``network.dns_invalid``, ``network.dhcp_invalid``
-        :raises Conflict: ``network.subnet_overlaps``, ``network.peer_overlaps``
+        :raises Conflict: ``network.subnet_overlaps``, ``network.peer_overlaps``, ``network.joined``
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
         in_effect = nullcontext() if tenant is None or change == NO_CHANGE else self.in_ovn.changing(tenant)
         with in_effect, self.store.begin() as tx:
@@ -242,8 +242,8 @@ class NetworkService:
                         hint="'vgpuctl network create --help' has what is said of networks of kind ovn",
                     )  # fmt: skip
                 network = replace(network, overlay=change.made_of(existing.overlay))
-                check_apart(network, network, tx.networks.find)
                 check_ends(tx, network.overlay)
+                check_grown(existing, network, tx.networks.find)
             if (network, network.about) != (existing, existing.about):
                 tx.networks.update(network)
                 changes = ", ".join(filter(None, (show_changes(description, labels), str(change))))

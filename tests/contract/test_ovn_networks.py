@@ -333,10 +333,8 @@ def test_networks_are_joined_when_both_tenants_say_so_and_left_by_either(plane: 
     assert db.ports[0].address.startswith("10.")
     flows = ovn.sbctl("--bare", "--columns=match", "find", "logical_flow", "pipeline=ingress")
     assert "ip4.dst == 10.3.0.0/24" in flows
-    _refused(
-        "network.peer_overlaps",
-        lambda: networks.change("net", "red", None, {}, OvnNetworkChange(more_subnets=("10.3.0.0/25",))),
-    )
+    more = OvnNetworkChange(more_subnets=("8.8.0.0/16",))
+    _refused("network.joined", lambda: networks.change("net", "red", None, {}, more))
     change_peers(networks, "net", "blue", [], ["red/net"], operator=False)
     assert (_states(plane, "red", "net"), _states(plane, "blue", "net")) == ([], [])
     assert ovn.nbctl("list", "logical_router_static_route") == ""
@@ -353,6 +351,8 @@ def test_what_overlaps_anything_that_is_joined_already_is_refused_with_both_rang
     assert refused.value.code == "network.peer_overlaps"
     assert {"10.1.0.0/24", "10.1.0.128/25"} <= set(refused.value.message.split())
     assert _states(plane, "default", "c") == []
+    grown = OvnNetworkChange(more_subnets=("10.2.0.0/25",))
+    _refused("network.peer_overlaps", lambda: networks.change("a", "default", None, {}, grown))
     networks.add("nat", None, "default")
     _refused("network.of_ovn", lambda: change_peers(networks, "a", "default", ["nat"], [], operator=False))
     _refused("network.unknown", lambda: change_peers(networks, "a", "default", ["nowhere"], [], operator=False))
