@@ -97,7 +97,7 @@ class OvnNetwork:
     dhcp: tuple[tuple[str, str], ...] = ()
     """Further options that guests are told, by the names that OVN has for them (ovn-nb(5), DHCP_Options)."""
     peers: tuple[NetworkPeer, ...] = ()
-    """By their names; core/peering.py."""
+    """By their names, then offers as they came; core/peering.py."""
     provider: ProviderPlace | None = None
     """Of a provider network, which is the site's and has no router of its own; None: of a tenant's."""
     out: WayOut | None = None

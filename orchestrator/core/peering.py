@@ -15,7 +15,7 @@ from orchestrator.core.provider_networks import overlapping
 from orchestrator.core.vms.network import Network
 
 MAX_PEERS: Final = 16
-"""Of one network."""
+"""Of one network, and as many offers of others."""
 _LINKS: Final = IPv4Address("169.254.64.0")
 """Link-local (RFC 3927): never a subnet of a network, and no guest is on these links."""
 Find = Callable[[str], Network | None]
@@ -75,8 +75,8 @@ def check_apart(own: Network, other: Network, find: Find) -> None:
         for second in beside:
             both = overlapping(_subnets(first), _subnets(second))
             if both is not None:
-                is_told = second is own or second.tenant == own.tenant
-                whose = f"{both[1]} of network {second.short}" if is_told else f"what {joined.short} is joined with"
+                of_caller = second is own or second.tenant == own.tenant
+                whose = f"{both[1]} of network {second.short}" if of_caller else f"what {joined.short} is joined with"
                 raise _overlap(f"{both[0]} of network {first.short} overlaps {whose}")
     for first, second in ((other, own), (own, other)):
         _check_beside_way_out(first, second, find)
@@ -112,20 +112,26 @@ def check_grown(before: Network, after: Network, find: Find) -> None:
 
 
 def with_peer(network: Network, peer: NetworkPeer | None, name: str) -> Network:
-    """The network with that peer in the place of what it has of ``name``; None: without."""
+    """The network with that peer in the place of what it has of ``name``; None: without. What others offer takes no
+    place of the tenant's own, and the oldest goes for another: it is joined by name all the same.
+
+    :raises Conflict: ``network.too_many_peers``"""
     if network.overlay is None:
         return network
-    kept = [known for known in network.overlay.peers if known.network != name]
-    peers = sorted((*kept, *([] if peer is None else [peer])), key=lambda joined: joined.network)
-    if len(peers) > max(MAX_PEERS, len(network.overlay.peers)):
-        message = f"network {network.short} would have {len(peers)} peers, and none has more than {MAX_PEERS}"
+    known = [*(peer for peer in network.overlay.peers if peer.network != name), *([] if peer is None else [peer])]
+    agreed = sorted((each for each in known if each.state != "offered"), key=lambda each: each.network)
+    if len(agreed) > MAX_PEERS:
+        message = f"network {network.short} would have {len(agreed)} peers, and none has more than {MAX_PEERS}"
         raise Conflict("network.too_many_peers", message, hint="leave one that is not needed: --leave")
-    return replace(network, overlay=replace(network.overlay, peers=tuple(peers)))
+    offered = [each for each in known if each.state == "offered"][-MAX_PEERS:]
+    return replace(network, overlay=replace(network.overlay, peers=(*agreed, *offered)))
 
 
 def free_link(networks: Iterable[Network]) -> int:
     """The first that no router of these has."""
-    used = {peer.link for network in networks if network.overlay for peer in network.overlay.peers}
+    used = {
+        peer.link for network in networks if network.overlay for peer in network.overlay.peers if peer.state == "joined"
+    }
     return next(link for link in range(2 * MAX_PEERS + 2) if link not in used)
 
 
@@ -134,8 +140,8 @@ def _subnets(network: Network) -> tuple[str, ...]:
 
 
 def _peers(network: Network, find: Find) -> list[Network]:
-    found = (find(joined.name) for joined in joined_with(network, find))
-    return [peer for peer in found if peer is not None]
+    peers = (find(joined.name) for joined in joined_with(network, find))
+    return [peer for peer in peers if peer is not None]
 
 
 def _overlap(message: str) -> Conflict:

@@ -72,7 +72,7 @@ def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> N
     before = peer_of(overlay, other.name, its.id)
     if before is not None and before.state == "joined":
         return
-    link = free_link((own, other))
+    link = free_link((own, other)) if state == "joined" else 0
     mine = NetworkPeer(network=other.name, id=its.id, state=state, link=link)
     tx.networks.update(with_peer(own, mine, other.name))
     offered: PeerState = "joined" if state == "joined" else "offered"

@@ -360,3 +360,22 @@ def test_what_overlaps_anything_that_is_joined_already_is_refused_with_both_rang
     networks.delete("b", "default")
     networks.add_overlay("b", NewOvnNetwork(subnets=("10.1.0.0/25",)), "default")
     assert joined_with(networks.usable("default", "a"), lambda name: networks.usable("default", "b")) == ()
+
+
+def test_what_others_ask_takes_no_place_and_tells_nothing(plane: ControlPlane) -> None:
+    networks = plane.services.networks
+    for tenant in ("evil", "worse"):
+        plane.services.tenancy.tenants.create(tenant)
+    for name, subnet in (("a", "10.1.0.0/24"), ("b", "10.2.0.0/24")):
+        networks.add_overlay(name, NewOvnNetwork(subnets=(subnet,)), "default")
+    for number in range(17):
+        tenant = "evil" if number < 16 else "worse"
+        networks.add_overlay(f"n{number}", NewOvnNetwork(subnets=(f"10.9.{number}.0/24",)), tenant)
+        for asked in ("default/a", "default/not-there"):
+            change_peers(networks, f"n{number}", tenant, [asked], [], operator=False)
+    assert _states(plane, "default", "a")[-1] == ("worse.n16", "offered")
+    assert len(_states(plane, "default", "a")) == 16
+    change_peers(networks, "a", "default", ["b"], [], operator=False)
+    change_peers(networks, "a", "default", ["evil/n0"], [], operator=False)
+    assert _states(plane, "default", "a")[:2] == [("default.b", "joined"), ("evil.n0", "joined")]
+    assert ("default.a", "joined") in _states(plane, "evil", "n0")
