@@ -49,37 +49,39 @@ class ChangesInOvn:
     _ended: Condition = field(default_factory=Condition)
 
     @contextmanager
-    def changing(self, tenant: str) -> Iterator[None]:
-        """What the block commits of the tenant's networks, groups and floating addresses is in OVN when this ends.
+    def changing(self, *tenants: str) -> Iterator[None]:
+        """What the block commits of these tenants' networks, groups and floating addresses is in OVN when this ends.
 
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``: the block has not run
         :raises Unknown: ``ovn.not_in_effect``: it was committed, and OVN did not take it yet"""
         if self.northbound is None:
             yield
             return
-        with self._in_turn(tenant):
-            before = self._read(tenant)
-            with self.northbound.open() if before.ports else nullcontext() as session:
+        with self._in_turn(tenants):
+            known = {tenant: self._read(tenant) for tenant in tenants}
+            before = {tenant: rows for tenant, rows in known.items() if rows.ports}
+            with self.northbound.open() if before else nullcontext() as session:
                 yield
-                if session is not None:
-                    self._take(session, before, tenant)
+                for tenant, rows in before.items():
+                    if session is not None:
+                        self._take(session, rows, tenant)
 
     @contextmanager
-    def _in_turn(self, tenant: str) -> Iterator[None]:
+    def _in_turn(self, tenants: tuple[str, ...]) -> Iterator[None]:
         """However long OVN is silent, most threads of the server stay free. :raises Retryable: ``ovn.busy``"""
         if not self._places.acquire(blocking=False):
             raise Retryable("ovn.busy", f"{_AT_ONCE} changes are being written to OVN", hint=_LATER)
         try:
             with self._ended:
-                if not self._ended.wait_for(lambda: tenant not in self._changing, _WAIT_S):
-                    message = f"another change of tenant {tenant}'s networks is being written to OVN"
+                if not self._ended.wait_for(lambda: self._changing.isdisjoint(tenants), _WAIT_S):
+                    message = f"another change of tenant {tenants[0]}'s networks, or of peers, is being written to OVN"
                     raise Retryable("ovn.busy", message, hint=_LATER)
-                self._changing.add(tenant)
+                self._changing.update(tenants)
             try:
                 yield
             finally:
                 with self._ended:
-                    self._changing.discard(tenant)
+                    self._changing.difference_update(tenants)
                     self._ended.notify_all()
         finally:
             self._places.release()

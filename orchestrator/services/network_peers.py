@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 
 from orchestrator.core.errors import InvalidInput
@@ -29,11 +28,9 @@ def change_peers(
     :raises Conflict: ``network.peer_overlaps``, ``network.too_many_peers``
     :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
     coming, going = ([_on_hosts(word, tenant) for word in words] for words in (join, leave))
-    tenants = {tenant, *(tenant_of(peer) or tenant for peer in (*coming, *going))}
-    with ExitStack() as held:
-        for concerned in sorted(tenants):
-            held.enter_context(networks.in_ovn.changing(concerned))
-        tx = held.enter_context(networks.store.begin())
+    with networks.store.read() as tx:
+        others = _concerned(tx, own_name(tenant, name), coming, going, operator=operator) - {tenant}
+    with networks.in_ovn.changing(tenant, *sorted(others)), networks.store.begin() as tx:
         known_tenant(tx, tenant)
         own = tx.networks.find(own_name(tenant, name))
         if own is None:
@@ -48,6 +45,25 @@ def change_peers(
             outcome="done",
         )  # fmt: skip
         return tx.networks.get(own.name)
+
+
+def _concerned(tx: Transaction, name: str, coming: Sequence[str], going: Sequence[str], *, operator: bool) -> set[str]:
+    """Tenants of the networks that become joined or were: what is asked alone is nothing in OVN, and holds nobody. Who
+    says so in between is in OVN with the next comparison."""
+    own = tx.networks.find(name)
+    if own is None or own.overlay is None:
+        return set()
+    known = (tx.networks.find(peer) for peer in coming)
+    others = {
+        other.tenant for other in known
+        if other is not None and (operator or _has_agreed(peer_of(other.overlay, name, own.overlay.id)))
+    }  # fmt: skip
+    left = {tenant_of(peer.network) for peer in own.overlay.peers if peer.state == "joined" and peer.network in going}
+    return {tenant for tenant in others | left if tenant is not None}
+
+
+def _has_agreed(theirs: NetworkPeer | None) -> bool:
+    return theirs is not None and theirs.state != "offered"
 
 
 def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> None:
@@ -65,7 +81,7 @@ def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> N
     its = _overlay(other)
     theirs = peer_of(its, own.name, overlay.id)
     state: PeerState = "joined"
-    if not speaks_for_it and (theirs is None or theirs.state == "offered"):
+    if not speaks_for_it and not _has_agreed(theirs):
         state = "asked"
     else:
         check_apart(own, other, tx.networks.find)

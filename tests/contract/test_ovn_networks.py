@@ -373,6 +373,9 @@ def test_what_others_ask_takes_no_place_and_tells_nothing(plane: ControlPlane) -
         networks.add_overlay(f"n{number}", NewOvnNetwork(subnets=(f"10.9.{number}.0/24",)), tenant)
         for asked in ("default/a", "default/not-there"):
             change_peers(networks, f"n{number}", tenant, [asked], [], operator=False)
+    with networks.in_ovn.changing("default"):
+        change_peers(networks, "n0", "evil", [f"x{number}/net" for number in range(12)], ["default/b"], operator=False)
+        change_peers(networks, "n0", "evil", [], [f"x{number}/net" for number in range(12)], operator=False)
     assert _states(plane, "default", "a")[-1] == ("worse.n16", "offered")
     assert len(_states(plane, "default", "a")) == 16
     change_peers(networks, "a", "default", ["b"], [], operator=False)
