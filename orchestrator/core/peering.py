@@ -77,7 +77,7 @@ def check_apart(own: Network, other: Network, find: Find) -> None:
             if both is not None:
                 of_caller = second is own or second.tenant == own.tenant
                 whose = f"{both[1]} of network {second.short}" if of_caller else f"what {joined.short} is joined with"
-                raise _overlap(f"{both[0]} of network {first.short} overlaps {whose}")
+                raise _overlap(f"{both[0]} of network {first.short}", whose)
     for first, second in ((other, own), (own, other)):
         _check_beside_way_out(first, second, find)
 
@@ -91,7 +91,7 @@ def _check_beside_way_out(first: Network, second: Network, find: Find) -> None:
     both = None if provider is None else overlapping(_subnets(first), _subnets(provider))
     if both is not None and provider is not None:
         way = f"{both[1]} of {provider.short}, through which network {second.short} leads out"
-        raise _overlap(f"{both[0]} of network {first.short} overlaps {way}")
+        raise _overlap(f"{both[0]} of network {first.short}", way)
 
 
 def check_grown(before: Network, after: Network, find: Find) -> None:
@@ -104,9 +104,11 @@ def check_grown(before: Network, after: Network, find: Find) -> None:
     for peer in peers:
         if peer.tenant != before.tenant:
             called = f"{peer.tenant}/{peer.short}"
-            message = f"network {before.short} is joined with {called}, whose tenant has agreed to the subnets it has"
-            hint = f"'--leave {called}' first, then '--join {called}' when it has them: both say so again"
-            raise Conflict("network.joined", message, hint=hint)
+            raise Conflict(
+                "network.joined",
+                f"network {before.short} is joined with {called}, whose tenant has agreed to the subnets it has",
+                hint=f"'--leave {called}' first, then '--join {called}' when it has them: both say so again",
+            )
     for peer in peers:
         check_apart(after, peer, find)
 
@@ -144,6 +146,6 @@ def _peers(network: Network, find: Find) -> list[Network]:
     return [peer for peer in peers if peer is not None]
 
 
-def _overlap(message: str) -> Conflict:
+def _overlap(subnet: str, other: str) -> Conflict:
     hint = "networks that are joined have ranges of their own: make one of them with another --subnet"
-    return Conflict("network.peer_overlaps", message, hint=hint)
+    return Conflict("network.peer_overlaps", f"{subnet} overlaps {other}", hint=hint)
