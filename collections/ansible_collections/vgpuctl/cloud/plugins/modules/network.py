@@ -173,7 +173,8 @@ def _added(site, place):
 def _planned(params):
     place = {"kind": "nat", "subnet": NEXT_FREE, "more_subnets": [], "mtu": None}
     place.update(search_domains=[], dhcp_options={}, **given(params, TOLD))
-    place.update(bridge=None, vlan=None, dhcp_servers=[])
+    nowhere = dict.fromkeys(["out", "out_address", "provider", "gateway", "addresses"])
+    place.update(bridge=None, vlan=None, dhcp_servers=[], peers=[], **nowhere)
     if params["bridge"]:
         place.update(
             kind="bridge", subnet=None, dns_servers=[], dns_domain=None
