@@ -64,10 +64,10 @@ def left_out(client: Client, tenant: str | None) -> Iterator[str]:
     """What exists and no file says, with how it is made again."""
     networks = [network for network in client.networks() if tenant in {None, network["tenant"]}]
     names = {
-        "provider networks, 'vgpuctl network add --provider'": [
+        "provider networks, 'vgpuctl network add NAME --provider MAPPING'": [
             network["name"] for network in networks if network["kind"] == "provider"
         ],
-        "which networks are joined, 'vgpuctl network set --join'": [
+        "which networks are joined, 'vgpuctl network set NAME --join NETWORK'": [
             f"{network['tenant']}/{network['name']}" for network in networks if network["peers"]
         ],
         "floating addresses, 'vgpuctl network address create'": [
