@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.vms.vm import Vm
@@ -38,22 +39,22 @@ class MakingWay:
             wanted,
         )  # fmt: skip
 
-    def with_places(self, tx: Transaction, plan: VmPlan, *, reserve: bool) -> VmPlan:
+    def with_places(self, tx: Transaction, plan: VmPlan, *, reserve: Callable[[VmPlan], None] | None) -> VmPlan:
         """With what those that move get where they go. Inside the block of the index that it was planned in.
-        ``reserve``: all of it, or nothing where one of them has no place any more.
+        ``reserve``: what keeps it: all, or nothing where one of them has no place any more.
 
         :raises Conflict: ``vm.stays``; :raises NoCapacity: with reasons; :raises ClaimLost: plan again"""
         planner, leaving = self.moving.planner, list[tuple[Vm, VmPlan]]()
         try:
             if reserve:
-                planner.reserve(plan)
+                reserve(plan)
             for move in plan.moves:
                 vm = tx.vms.find_id(move.vm)
                 if vm is not None:
                     place = self.moving.planned(tx, planner.index, vm, _request(vm, move.target, move.gpu))
                     leaving.append((vm, place))
                     if reserve:
-                        planner.reserve(place)
+                        reserve(place)
         except BaseException:
             for reserved in (plan, *(place for _, place in leaving)):
                 planner.index.release(reserved.vm.id)

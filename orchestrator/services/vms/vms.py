@@ -156,7 +156,7 @@ class VmService(VmListing):
         plan = replace(plan, vm=with_ports(tx, replace(plan.vm, lease_end=end), request.addresses))
         within_quota(tx, plan.vm)
         plan = replace(plan, run=planned_run(tx, plan.vm, roles, clock=self.planner.clock, ids=self.planner.ids))
-        return self.making_way.with_places(tx, plan, reserve=reserve)
+        return self.making_way.with_places(tx, plan, reserve=self.planner.reserve if reserve else None)
 
     def _begin(
         self, tx: Transaction, kind: str, vm: Vm, plan: VmPlan | None = None, more: Mapping[str, object] | None = None
