@@ -210,8 +210,8 @@ def test_a_guest_answers_nobody_as_a_dhcp_server(site: Site) -> None:
     for port, passes in ((66, True), (67, False)):
         words = [*namespaces_of(site.guests["db"].holder), sys.executable, "-c"]
         listening = subprocess.Popen(
-            [*words, f"{UDP}one.bind(('', 6800)); print(one.recv(9).decode())"], stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
+            [*words, f"{UDP}one.settimeout(12); one.bind(('', 6800)); print(one.recv(9).decode())"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         for _ in range(3):
             time.sleep(0.5)
