@@ -159,7 +159,7 @@ def _a_host_writes_about_itself_alone(ovn: OvnSite, host: Machine) -> None:
 
 def _a_certificate_of_another_site_is_replaced_and_used(ovn: OvnSite, host: Machine) -> None:
     keys = host.root / "etc/ovn/vgpuctl/host"
-    certificate, key, began = keys / "certificate.pem", keys / "key.pem", host.root / "began"
+    certificate, key, began = keys / "certificate.pem", keys / "key.pem", host.root / "began-ovn-host.service"
     request = host.run("openssl", "req", "-new", "-key", str(key), "-subj", f"/CN={HOSTS[0]}")
     theirs = OvnAuthority(Fernet.generate_key(), SystemClock()).sign("host", HOSTS[0], request).certificate
     certificate.write_text(theirs)
