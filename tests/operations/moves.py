@@ -22,6 +22,20 @@ def hosts(plane: ControlPlane) -> None:
     plane.add_host(OTHER)
 
 
+def small_vm_on_each(plane: ControlPlane) -> None:
+    """``one`` and ``two``, which may move while they run."""
+    with plane.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
+    for name, host in (("one", L40S_HOST), ("two", OTHER)):
+        plane.services.vms.create(replace(create_vm(name, profile=MIGRATABLE.name), host=host))
+    plane.engine.drain()
+
+
+def where(plane: ControlPlane) -> dict[str, tuple[str, str]]:
+    """Host and state of each VM."""
+    return {vm.spec.name: (vm.host, vm.state) for vm in plane.services.vms.list(None)}
+
+
 def with_stopped_vm(plane: ControlPlane) -> None:
     hosts(plane)
     wanted = replace(create_vm(profile="NVIDIA L40S-12Q", start=False), host=L40S_HOST)

@@ -15,9 +15,9 @@ from orchestrator.core.event import EventFilter
 from orchestrator.core.maintenance.maintenance import Maintenance, Planned
 from orchestrator.services.maintenance.defragmenting import WantedDefragmentation
 from orchestrator.services.maintenance.maintenances import WantedDrain
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane
 from tests.fakes.recount import miscounted
-from tests.operations.moves import MIGRATABLE, OTHER, hosts
+from tests.operations.moves import MIGRATABLE, OTHER, hosts, small_vm_on_each, where
 from tests.operations.test_driver_upgrades import go_on
 
 WHOLE = "l40s-48q"
@@ -28,11 +28,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """A VM on a GPU of each of two hosts, of which one would do for both."""
     made = control_plane(tmp_path)
     hosts(made)
-    with made.store.begin() as tx:
-        tx.offerings.put(MIGRATABLE)
-    for name, host in (("one", L40S_HOST), ("two", OTHER)):
-        made.services.vms.create(replace(create_vm(name, profile=MIGRATABLE.name), host=host))
-    made.engine.drain()
+    small_vm_on_each(made)
     yield made
     with made.store.read() as tx:
         assert list(miscounted(tx)) == []
@@ -41,10 +37,6 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def declared(plane: ControlPlane, **how: Any) -> Maintenance:
     return plane.services.defragmentation.declare(replace(WantedDefragmentation(), **how))
-
-
-def where(plane: ControlPlane) -> dict[str, tuple[str, str]]:
-    return {vm.spec.name: (vm.host, vm.state) for vm in plane.services.vms.list(None)}
 
 
 def fit(plane: ControlPlane, profile: str) -> int:

@@ -17,7 +17,7 @@ from orchestrator.services.vms.moving import VmMoves
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import FakeMachine, l40s
 from tests.fakes.recount import miscounted
-from tests.operations.moves import MIGRATABLE, OTHER
+from tests.operations.moves import MIGRATABLE, OTHER, small_vm_on_each, where
 
 WHOLE = "NVIDIA L40S-48Q"
 
@@ -29,11 +29,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     for number, host in enumerate((L40S_HOST, OTHER)):
         made.hosts.machines[f"{host}.test"] = FakeMachine(machine_id=f"m1{number}", gpus=[l40s()])
         made.add_host(host)
-    with made.store.begin() as tx:
-        tx.offerings.put(MIGRATABLE)
-    for name, host in (("one", L40S_HOST), ("two", OTHER)):
-        made.services.vms.create(replace(create_vm(name, profile=MIGRATABLE.name), host=host))
-    made.engine.drain()
+    small_vm_on_each(made)
     yield made
     with made.store.read() as tx:
         assert list(miscounted(tx)) == []
@@ -42,10 +38,6 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def large(**more: Any) -> CreateVm:
     return replace(create_vm("large", profile=WHOLE), **more)
-
-
-def where(plane: ControlPlane) -> dict[str, tuple[str, str]]:
-    return {vm.spec.name: (vm.host, vm.state) for vm in plane.services.vms.list(None)}
 
 
 def ended(plane: ControlPlane, started: Started) -> str:
