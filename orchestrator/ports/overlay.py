@@ -27,6 +27,10 @@ class Overlay(Protocol):
 class NorthboundSession(Protocol):
     """Each call raises Retryable: ``ovn.unreachable``, ``ovn.refused``, ``ovn.outdated``: it was changed meanwhile."""
 
+    @property
+    def owns_names(self) -> bool:
+        """Whether its rows of names have ``ovn-owned``: OVN 24.03 and later."""
+
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         """Those of these that are there, with all their columns."""
 

@@ -79,7 +79,7 @@ def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
     """The whole of it. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
     existing = session.read_all(store.site, {**TABLES, PORT_GROUP: ("name", "ports", "acls")})
     with store.read() as tx:  # after it: of what an operation has written meanwhile the VM is known by now
-        settled, moving = _rows(tx, store.site)
+        settled, moving = _rows(tx, store.site, session.owns_names)
     every = (*settled, *moving)
     return (
         *difference(settled, existing, store.site),
@@ -112,7 +112,7 @@ def shown(changes: tuple[RowChange, ...]) -> str:
     return "; ".join(change.words for change in changes[:_SHOWN]) + more
 
 
-def _rows(tx: Transaction, site: str) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
+def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
     """Of all networks of kind ovn and the VMs there; and of those VMs that an operation is at."""
     known = sorted(tx.networks.list(), key=lambda network: network.tenant is not None)  # others go through the site's
     overlays = {network.name: (network, network.overlay) for network in known if network.overlay is not None}
@@ -124,7 +124,7 @@ def _rows(tx: Transaction, site: str) -> tuple[tuple[OvnRow, ...], tuple[OvnRow,
         for name, card in cards_of(vm, (vm.host,)):
             its = of_cards.of(vm.spec.tenant, vm.id, name)
             used.update((vm.spec.tenant, group) for group in its)
-            guarded = replace(card, groups=members_of(site, vm.spec.tenant, its))
+            guarded = replace(card, groups=members_of(site, vm.spec.tenant, its), owned=owned)
             (settled if vm.state in _SETTLED else busy)[name].append(guarded)
     networks, chassis = {name: network for name, (network, _) in overlays.items()}, tx.networks.chassis()
     first, second = (

@@ -40,6 +40,7 @@ class Leaving:
     """A connection that ends when something is to be written."""
 
     session: NorthboundSession
+    owns_names: bool = False
 
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         return self.session.read(rows)
@@ -73,6 +74,7 @@ class Meanwhile:
     northbound: Northbound
     when: str
     happens: list[Callable[[], object]]
+    owns_names: bool = False
 
     @contextmanager
     def open(self) -> Iterator[NorthboundSession]:
@@ -188,10 +190,8 @@ def test_what_passes_is_explained_by_the_rule_that_says_so(plane: ControlPlane, 
     assert _said(path("web", "db", 5433)) == (False, ["out web: out any", "in db: refused"])
     assert _said(path("web", "db", None, "icmp")) == (False, ["out web: out any", "in db: refused"])
     assert _said(path("db", "web")) == (False, ["out db: refused"])
-    found = path("web", "db")
-    assert (found.network, found.sender, found.receiver) == (
-        "blue", _vm(plane, "web").ports[0].address, _vm(plane, "db").ports[0].address,
-    )  # fmt: skip
+    found, ports = path("web", "db"), [_vm(plane, name).ports[0].address for name in ("web", "db")]
+    assert [found.network, found.sender, found.receiver] == ["blue", *ports]
     with pytest.raises(InvalidInput):
         path("web", "db", None)
     plane.services.vms.create(create_vm("alone", profile="GRID T4-2Q"))

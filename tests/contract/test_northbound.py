@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ from orchestrator.core.northbound.networks import TABLES, Card, card_rows, netwo
 from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, removal
 from orchestrator.core.overlay import OvnNetwork, port_id
 from orchestrator.core.vms.network import Network
-from tests.fakes.ovn_databases import RealOvn
+from tests.fakes.ovn_databases import RealOvn, real_ovn
 
 SITE = "site-1"
 BLUE = Network(name="acme.blue")
@@ -133,6 +133,30 @@ def _all_of(ovn: RealOvn) -> list[dict[tuple[str, str], Mapping[str, Any]]]:
 
 def _sorted(value: Any) -> Any:
     return sorted(value) if isinstance(value, list) else value
+
+
+def _of_23_03(schema: Any) -> None:
+    schema["tables"]["DNS"]["columns"].pop("options", None)
+
+
+def _of_24_03(schema: Any) -> None:
+    schema["tables"]["DNS"]["columns"]["options"] = schema["tables"]["Logical_Switch_Port"]["columns"]["options"]
+
+
+@pytest.mark.parametrize(("of_version", "owns"), [(_of_23_03, False), (_of_24_03, True)])
+def test_who_asks_for_an_ipv6_address_of_a_name_gets_an_answer(
+    tmp_path: Path, of_version: Callable[[Any], None], owns: bool
+) -> None:
+    with real_ovn(tmp_path, of_northbound=of_version) as ovn:
+        with _northbound(ovn).open() as session:
+            assert session.owns_names is owns
+        rows = _rows(replace(WEB, owned=owns))
+        assert _compare(ovn, rows) != ()
+        assert _compare(ovn, rows) == ()
+        with _northbound(ovn).open() as session:
+            (kept,) = session.read(row for row in rows if row.table == "DNS").values()
+        assert kept.get("options") == ({"ovn-owned": "true"} if owns else None)
+        assert kept["records"]["web"] == ("10.0.0.5" if owns else "10.0.0.5 ::ffff:10.0.0.5")
 
 
 def test_what_is_foreign_or_another_sites_stays(ovn: RealOvn) -> None:

@@ -60,6 +60,10 @@ class _Struck:
     session: NorthboundSession
     at_change: list[Callable[[Change, Sequence[Operation]], None]]
 
+    @property
+    def owns_names(self) -> bool:
+        return self.session.owns_names
+
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         return self.session.read(rows)
 

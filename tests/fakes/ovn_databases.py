@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.core.ovn import CertificateFor, OvnDatabase
@@ -48,12 +49,18 @@ class RealOvn:
 
 
 @contextmanager
-def real_ovn(root: Path, authority: OvnAuthority | None = None) -> Iterator[RealOvn]:
-    """Until the end of the block."""
+def real_ovn(
+    root: Path, authority: OvnAuthority | None = None, of_northbound: Callable[[Any], None] = lambda schema: None
+) -> Iterator[RealOvn]:
+    """Until the end of the block. ``of_northbound``: makes the northbound's schema that of another version."""
     made = RealOvn(root, {"northbound": own_port(), "southbound": own_port()})
     try:
         for database, (short, _) in _FILES.items():
-            _ran("ovsdb-tool", "create", str(root / f"{short}.db"), f"/usr/share/ovn/ovn-{short}.ovsschema")
+            schema = json.loads(Path(f"/usr/share/ovn/ovn-{short}.ovsschema").read_text())
+            if database == "northbound":
+                of_northbound(schema)
+            (root / f"{short}.ovsschema").write_text(json.dumps(schema))
+            _ran("ovsdb-tool", "create", str(root / f"{short}.db"), str(root / f"{short}.ovsschema"))
             made.processes[database] = _server(made, database, authority)
         for tool in ("nbctl", "sbctl"):
             getattr(made, tool)("init")

@@ -93,8 +93,9 @@ class Site:
     guests: dict[str, Guest]
 
     def write(self, network: tuple[Network, OvnNetwork], *cards: Card) -> None:
-        rows = [*network_rows(*network), *(row for card in cards for row in card_rows(*network, card))]
         with OvnNorthbound(endpoints=(self.ovn.socket("northbound"),), trust=lambda: None).open() as session:
+            known = [replace(card, owned=session.owns_names) for card in cards]
+            rows = [*network_rows(*network), *(row for card in known for row in card_rows(*network, card))]
             session.change(operations_of(difference(rows, session.read(rows), "site")))
 
     def plug(self, host: str, card: Card) -> Guest:
@@ -204,6 +205,16 @@ def test_dhcp_gives_a_card_its_own_address_and_names_are_known(site: Site) -> No
         f"{UDP}one.sendto(bytes.fromhex('{question}'), ('10.0.0.1', 53)); print(socket.inet_ntoa(one.recv(512)[-4:]))"
     )
     assert eventually(lambda: web.python(asked).stdout.strip() == DB.address, 10)
+
+
+def test_resolvers_of_guests_know_names_and_are_not_put_off_by_what_is_not_there(site: Site) -> None:
+    web, settings = site.guests["web"], site.ovn.root / "resolv.conf"
+    settings.write_text("nameserver 10.0.0.1\nsearch net.blue.internal\n")
+    assert web.run("ethtool -K eth0 tx off").returncode == 0  # checksums that the datapath in user space writes not
+    for name in ("db", "db.net.blue.internal"):
+        asked = f"mount --bind {settings} /etc/resolv.conf && timeout 4 getent ahosts {name}"
+        known = web.run(f"unshare --mount sh -c '{asked}'")
+        assert known.stdout.startswith(f"{DB.address} "), (name, known)
 
 
 def test_a_guest_answers_nobody_as_a_dhcp_server(site: Site) -> None:

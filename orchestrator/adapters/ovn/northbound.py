@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ _WHOLE_S: Final = 60.0
 @dataclass(frozen=True)
 class _Session:
     client: OvsdbClient
+    owns_names: bool
+    """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
 
     def read(self, rows: Iterable[OvnRow]) -> Existing:
         """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
@@ -34,7 +37,8 @@ class _Session:
         ours = ["external_ids", "includes", ["map", [[OUR_SITE, site]]]]
         self.client.limit_s = _WHOLE_S
         return self._existing([
-            {"op": "select", "table": table, "where": [ours], "columns": ["_uuid", "external_ids", *columns]}
+            {"op": "select", "table": table, "where": [ours],
+             "columns": ["_uuid", "external_ids", *(set(columns) - self._lacks(table))]}
             for table, columns in tables.items()
         ])  # fmt: skip
 
@@ -42,6 +46,9 @@ class _Session:
         """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
         if operations:
             self.client.transact(_NAME, *operations)
+
+    def _lacks(self, table: str) -> set[str]:
+        return {"options"} if table == "DNS" and not self.owns_names else set()
 
     def _existing(self, selects: Sequence[Operation]) -> Existing:
         existing: dict[tuple[str, str], Mapping[str, Any]] = {}
@@ -71,17 +78,18 @@ class OvnNorthbound:
                 continue
             with client:
                 try:
-                    leads = _leads(client)
+                    schema = _schema(client)
                 except Retryable as failed:
-                    error, leads = failed, False
-                if leads:
-                    yield _Session(client)
+                    error, schema = failed, None
+                if schema is not None:
+                    yield _Session(client, "options" in schema["tables"]["DNS"]["columns"])
                     return
         raise error
 
 
-def _leads(client: OvsdbClient) -> bool:
-    """Whether it leads. :raises Retryable: ``ovn.unreachable``"""
-    (rows,) = client.select("_Server", ("Database", ("name", "connected", "leader")))
+def _schema(client: OvsdbClient) -> dict[str, Any] | None:
+    """Of the database (RFC 7047, 3.2); None: the server does not lead. :raises Retryable: ``ovn.unreachable``"""
+    (rows,) = client.select("_Server", ("Database", ("name", "connected", "leader", "schema")))
     row = next((row for row in rows if row["name"] == _NAME), None)
-    return row is not None and row["connected"] is True and row["leader"] is True
+    leads = row is not None and row["connected"] is True and row["leader"] is True
+    return dict(json.loads(row["schema"])) if row is not None and leads else None

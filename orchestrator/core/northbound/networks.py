@@ -28,7 +28,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     NAT: ("type", "external_ip", "logical_ip"),
     GATEWAY: ("name", "chassis_name", "priority"),
     _DHCP: ("cidr", "options"),
-    _DNS: ("records",),
+    _DNS: ("records", "options"),
     RULE: ("priority", "direction", "match", "action"),
 }
 """Where rows of networks are, and what of them is compared."""
@@ -52,6 +52,8 @@ class Card:
     """Who may carry it: the VM's host, and first of all; while it moves also where it goes."""
     groups: tuple[MemberOf, ...] = ()
     """Security groups that it is in, as the sets of them that its port is in."""
+    owned: bool = False
+    """Whether OVN can be told that nobody else knows its names (ovn-nb(5), ``ovn-owned``)."""
 
     @property
     def key(self) -> str:
@@ -121,12 +123,15 @@ def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow
         "port_security": (f"{mac} {card.address}",), "options": {"requested-chassis": ",".join(card.hosts)},
         "dhcpv4_options": row_uuid(_DHCP, _dhcp_key(overlay, subnet)), "enabled": (), "parent_name": (), "tag": (),
     }  # fmt: skip
+    names: dict[str, Value] = {"records": _records(network, card)}
+    if card.owned:
+        names["options"] = {"ovn-owned": "true"}
     return (
         OvnRow(
             table=PORT, key=card.key, columns=columns,
             of=(MemberOf(table=SWITCH, key=overlay.id, column="ports"), *card.groups),
         ),
-        OvnRow(table=_DNS, key=card.key, columns={"records": _records(network, card)},
+        OvnRow(table=_DNS, key=card.key, columns=names,
             of=(MemberOf(table=SWITCH, key=overlay.id, column="dns_records"),)),
     )  # fmt: skip
 
@@ -171,12 +176,17 @@ def _dhcp_key(overlay: OvnNetwork, subnet: str) -> str:
 
 
 def _records(network: Network, card: Card) -> dict[str, str]:
-    """Of a tenant's network; VMs on one of the site are strangers to each other."""
+    """Of a tenant's network; VMs on one of the site are strangers to each other.
+
+    An OVN that cannot be told that names are ours passes a question for an IPv6 address on to its router, whose refusal
+    makes resolvers give the name up. There the IPv4 address is the answer, as RFC 4291 (2.5.5.2) writes it in IPv6:
+    whoever connects to that speaks IPv4."""
     domain = dns_domain(network.name)
     if domain is None:
         return {}
     whole = f"{card.name}.{domain}"
-    return {card.name: card.address, whole: card.address, IPv4Address(card.address).reverse_pointer: whole}
+    answers = card.address if card.owned else f"{card.address} ::ffff:{card.address}"
+    return {card.name: answers, whole: answers, IPv4Address(card.address).reverse_pointer: whole}
 
 
 def router_mac(key: str) -> str:

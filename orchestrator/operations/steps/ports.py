@@ -32,9 +32,9 @@ def write_ports(context: Context, vm: Vm, hosts: tuple[str, ...]) -> None:
     northbound = context.world.northbound
     if northbound is None:
         raise no_ovn()
-    beneath, own = _rows(context, vm, tuple(dict.fromkeys(hosts)))
     site = context.world.store.site
     with northbound.open() as session:
+        beneath, own = _rows(context, vm, tuple(dict.fromkeys(hosts)), owned=session.owns_names)
         try:
             session.change(inserted(own, beneath, site))
         except Retryable as error:
@@ -90,7 +90,9 @@ def networks_in_ovn(tx: Transaction, networks: Iterable[Network]) -> tuple[OvnRo
     return tuple(rows)
 
 
-def _rows(context: Context, vm: Vm, hosts: tuple[str, ...]) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
+def _rows(
+    context: Context, vm: Vm, hosts: tuple[str, ...], *, owned: bool = False
+) -> tuple[tuple[OvnRow, ...], tuple[OvnRow, ...]]:
     """What its cards stand on, and their own."""
     cards = cards_of(vm, hosts)
     tenant, site = vm.spec.tenant, context.world.store.site
@@ -106,6 +108,6 @@ def _rows(context: Context, vm: Vm, hosts: tuple[str, ...]) -> tuple[tuple[OvnRo
     own = [*address_rows(floating, {vm.id: vm}, {each.name: each for each, _ in networks if each})]
     for network, card in networks:
         if network is not None and network.overlay is not None:
-            guarded = replace(card, groups=members_of(site, tenant, names[network.name]))
+            guarded = replace(card, groups=members_of(site, tenant, names[network.name]), owned=owned)
             own += card_rows(network, network.overlay, guarded)
     return tuple(rows), tuple(own)
