@@ -26,6 +26,17 @@ _DAEMONS = ("virtqemud-sock", "libvirt-sock")
 
 
 @dataclass(frozen=True)
+class OtherHost:
+    """That a VM leaves for. ``own``: the key here; ``other``: the other agent's certificate (PEM); ``ends``: addresses
+    and ports where it may listen; ``storage``: its directory."""
+
+    own: MoveKey
+    other: str
+    ends: Sequence[tuple[str, int]]
+    storage: str
+
+
+@dataclass(frozen=True)
 class LiveMoves:
     """Whoever calls has the VM's turn."""
 
@@ -68,23 +79,22 @@ class LiveMoves:
             yield here
 
     def leave(
-        self, move: LiveMove, own: MoveKey, other: str, ends: Sequence[tuple[str, int]], storage: str,
-        progress: Callable[[MoveProgress], bool],
-    ) -> MovedVm:  # fmt: skip
-        """Returns when it is not here any more. ``storage``: the other agent's directory; ``progress``: see migrate.
+        self, move: LiveMove, to: OtherHost, progress: Callable[[MoveProgress], bool], gone: Callable[[MovedVm], None]
+    ) -> None:
+        """Returns when nothing is done to it here any more. ``progress``, ``gone``: see migrate.
 
         :raises Retryable: ``move.unreachable``; :raises VgpuctlError: see libvirt/migration.py"""
         sockets = MoveSockets(self.sockets, self.domains.name_of(move.vm))
 
         def arriving(xml: str) -> tuple[str, tuple[str, ...] | None]:
             own = str(self.storage)
-            text = migration.arriving_text(xml, own=own, other=storage, devices=move.devices)
+            text = migration.arriving_text(xml, own=own, other=to.storage, devices=move.devices)
             return text, migration.copied_disks(xml, own)
 
-        with move_channel.leaving(own, other, ends, sockets.twins(), self.sockets.stat().st_uid):
+        with move_channel.leaving(to.own, to.other, to.ends, sockets.twins(), self.sockets.stat().st_uid):
             self.wanted.leaves(move.vm)
             try:
-                return migration.migrate(self.libvirt, move, sockets=sockets, arriving=arriving, progress=progress)
+                migration.migrate(self.libvirt, move, sockets=sockets, arriving=arriving, progress=progress, gone=gone)
             except VgpuctlError as error:
                 if not isinstance(error, Unknown):  # it is known to be here
                     self.wanted.stays(move.vm)

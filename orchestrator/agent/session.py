@@ -132,8 +132,7 @@ class AgentSession:
             streams.give_volume(self._agent, hello, self._greet, reader, self._socket)
         elif kind == "move_out":
             place.working = True
-            moved = streams.give_vm(self._agent, hello, self._greet, self._socket)
-            self._send({"result": asdict(moved)})
+            streams.give_vm(self._agent, hello, self._greet, self._socket)
         elif kind == "move_in":
             place.working = True
             streams.take_vm(self._agent, hello, self._greet, reader, place.end)

@@ -14,6 +14,7 @@ from orchestrator.agent.assembly import Agent
 from orchestrator.agent.images import volume_copies
 from orchestrator.agent.libvirt.displays import open_display
 from orchestrator.agent.libvirt.migration import MoveProgress
+from orchestrator.agent.live_moves import OtherHost
 from orchestrator.agent.nic_links import own_addresses
 from orchestrator.agent.sessions import HeardReader, readable
 from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
@@ -155,8 +156,9 @@ def take_volume(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader) -
         return volume_copies.take(agent.storage, copy, reader.read)
 
 
-def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> MovedVm:
-    """A running VM, until it is gone from here. It stays when its controller ends the stream.
+def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> None:
+    """A running VM, which stays when its controller ends the stream. That it is gone is told before libvirt has cleaned
+    up here, for its guest stands still so long; the VM's turn ends after that.
 
     :raises Denied: ``agent.stale_token``
     :raises VgpuctlError: see live_moves.py"""
@@ -176,11 +178,15 @@ def give_vm(agent: Agent, hello: Hello, greet: Greet, near: socket.socket) -> Mo
             return not readable(near)
         return False
 
+    def gone(moved: MovedVm) -> None:
+        with suppress(OSError):  # nobody asks any more
+            near.sendall(encode_frame({"result": asdict(moved)}))
+
     with agent.performer.turn(move.vm, token_from_dict(hello.get("token"))):
         greet()
-        key, other = _key(hello)
         where = [(str(address), int(port)) for address, port in ends]
-        return agent.live_moves.leave(move, key, other, where, _text(hello, "storage"), progress)
+        other_host = OtherHost(*_key(hello), where, _text(hello, "storage"))
+        agent.live_moves.leave(move, other_host, progress, gone)
 
 
 def take_vm(agent: Agent, hello: Hello, greet: Greet, reader: HeardReader, end: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pytest
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.agent import move_channel, streams
 from orchestrator.agent.libvirt.migration import LIBVIRT, MoveProgress
+from orchestrator.agent.live_moves import OtherHost
 from orchestrator.core.actions.host_actions import (
     CreateVolume,
     DefineDomain,
@@ -26,7 +27,7 @@ from orchestrator.core.actions.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveKey, MoveLoad
+from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
 from tests.contract.agent_over_ssh import SITE, Chain, chain
 from tests.unit.agent.bench import domain_of
@@ -45,11 +46,10 @@ class Leaves:
     sends: bytes = b""
 
     def leave(
-        self, move: LiveMove, own: MoveKey, other: str, ends: Sequence[tuple[str, int]], storage: str,
-        progress: Callable[[MoveProgress], bool],
-    ) -> MovedVm:  # fmt: skip
+        self, move: LiveMove, to: OtherHost, progress: Callable[[MoveProgress], bool], gone: Callable[[MovedVm], None]
+    ) -> None:
         twin = self.directory / "l"
-        with move_channel.leaving(own, other, ends, {LIBVIRT: twin}, twin.parent.stat().st_uid):
+        with move_channel.leaving(to.own, to.other, to.ends, {LIBVIRT: twin}, twin.parent.stat().st_uid):
             if self.sends:
                 with socket.socket(socket.AF_UNIX) as near:
                     near.settimeout(30)

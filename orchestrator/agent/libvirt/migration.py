@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A running domain migrates to another host's libvirt, through sockets of this host that lead there.
 
-It arrives paused, and whoever asked resumes it once this host's definition is gone, which libvirt removes when the
-other host has all of it. So it runs on one host at most: libvirt alone resumes it here when the other host's answer at
-the end is lost, whether or not that one has begun to run it.
+It arrives paused, and whoever asked resumes it once it cannot run here any more: libvirt has noted that the other host
+has all of it, and its QEMU has ended. So it runs on one host at most: libvirt alone resumes it here when the other
+host's answer at the end is lost, whether or not that one has begun to run it.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import select
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +27,10 @@ from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.hosts.pool import DIRECTORY
 
+log = logging.getLogger(__name__)
+
 SOCKETS: Final = Path("/run/libvirt/qemu")
-"""Where QEMU's account may make sockets."""
+"""Where QEMU's account may make sockets, and libvirt keeps what it knows of running domains."""
 LIBVIRT: Final = "libvirt"
 _CONFINED: Final = ".tunnelmigrate.dest."
 """What AppArmor lets a domain's QEMU have there ends so, and with its name (virt-aa-helper)."""
@@ -49,6 +54,9 @@ _DOWNTIME_MS: Final = (300, 600, 1200, 2500, 5000, 10_000, 20_000, 40_000, 60_00
 not come to that."""
 _PATIENCE: Final = 40
 """Looks at its progress: 10 s."""
+_HAS_GONE: Final = "confirm3"
+_SENT: Final = frozenset({"perform3_done", "confirm3_cancelled", _HAS_GONE})
+"""Phases of a migration as libvirt writes them down (its src/qemu/qemu_migration.c) once all was sent."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +147,10 @@ def _target(disk: ET.Element) -> str:
 def migrate(
     host: Libvirt, move: LiveMove, *,
     sockets: MoveSockets, arriving: Callable[[str], tuple[str, tuple[str, ...] | None]],
-    progress: Callable[[MoveProgress], bool],
-) -> MovedVm:  # fmt: skip
-    """Returns when it is not here any more. ``arriving``: from its definition as it runs here that which it will
+    progress: Callable[[MoveProgress], bool], gone: Callable[[MovedVm], None],
+) -> None:  # fmt: skip
+    """Returns when libvirt has removed all of it here; ``gone`` is called before that, once it cannot run here any
+    more, and nothing is raised from then on. ``arriving``: from its definition as it runs here that which it will
     have there, and :func:`copied_disks`. ``progress``: asked again and again; False ends it, and the VM runs on here.
 
     :raises Fatal: ``move.failed``; :raises Conflict: ``vm.not_running``, ``move.cancelled``
@@ -162,17 +171,60 @@ def migrate(
         if move.max_bytes_per_s is not None:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(1, move.max_bytes_per_s // 1024**2)
         target = f"qemu+unix:///system?socket={sockets.twins()[LIBVIRT]}"
-        return _Migration(domain, target, parameters, how, move.max_pause_ms or _DOWNTIME_MS[0]).run(progress)
+        with _process_of(sockets) as process:
+            pause_ms = move.max_pause_ms or _DOWNTIME_MS[0]
+            _Migration(domain, target, parameters, how, pause_ms, process).run(progress, gone)
     except libvirt.libvirtError as error:
         raise translated(error, "move.failed", f"the VM did not move: {error}", "the details hold it whole") from error
     finally:
         connection.close()
 
 
+@dataclass(frozen=True)
+class QemuProcess:
+    """Of a domain that leaves, without asking libvirt: it answers nothing about a domain while it takes down the packet
+    filter, vGPUs and cgroup of one that has left, and that may take minutes."""
+
+    status: Path
+    """What libvirt would need of it after a restart of its own."""
+    pidfd: int
+
+    def phase(self) -> str:
+        """Of the migration; empty: not known."""
+        with suppress(OSError, ET.ParseError):
+            job = ET.parse(self.status).find("./job")  # noqa: S314 - libvirt's
+            return "" if job is None else job.get("phase", "")
+        return ""
+
+    def has_ended(self) -> bool:
+        """Whatever it had in memory is not here any more."""
+        return bool(select.select([self.pidfd], [], [], 0)[0])
+
+
+@contextmanager
+def _process_of(sockets: MoveSockets) -> Iterator[QemuProcess | None]:
+    """None: it cannot be followed, and libvirt alone says when it has gone."""
+    try:
+        pid = int((sockets.directory / f"{sockets.domain}.pid").read_text())
+        pidfd = os.pidfd_open(pid)
+    except (OSError, ValueError) as error:
+        log.warning("the QEMU of %s cannot be followed: %s", sockets.domain, error)
+        yield None
+        return
+    try:
+        yield QemuProcess(sockets.directory / f"{sockets.domain}.xml", pidfd)
+    finally:
+        os.close(pidfd)
+
+
 class _Migration:
-    def __init__(self, domain: Any, target: str, parameters: dict[str, Any], flags: int, pause_ms: int) -> None:
+    def __init__(
+        self, domain: Any, target: str, parameters: dict[str, Any], flags: int, pause_ms: int,
+        process: QemuProcess | None,
+    ) -> None:  # fmt: skip
         self._domain, self._target, self._parameters, self._flags = domain, target, parameters, flags
         self._pause_ms = pause_ms
+        self._process = process
         self._error: Exception | None = None
         self._cancelled = False
         self._polls = 0
@@ -181,21 +233,34 @@ class _Migration:
         self._reached = MoveProgress(done=0, left=0)
         self._stopped_at: float | None = None
 
-    def run(self, progress: Callable[[MoveProgress], bool]) -> MovedVm:
+    def run(self, progress: Callable[[MoveProgress], bool], gone: Callable[[MovedVm], None]) -> None:
         thread = threading.Thread(target=self._migrate, name="migration", daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(_POLL_S)
             self._polls += 1
+            phase = self._phase()
+            if phase == _HAS_GONE and self._process is not None and self._process.has_ended():
+                gone(self._moved())
+                thread.join()
+                log.info("libvirt has removed a domain that has left: %s", self._error or "done")
+                return
             with suppress(libvirt.libvirtError):  # it has ended meanwhile
-                self._see_to_it(progress)
+                self._see_to_it(progress, sent=phase in _SENT)
         if self._error is None:
-            now = time.monotonic()
-            paused_ms = round((now - (self._stopped_at or now)) * 1000)
-            return MovedVm(sent_bytes=self._reached.done, paused_ms=paused_ms)
-        if self._cancelled:
+            gone(self._moved())
+        elif self._cancelled:
             raise Conflict("move.cancelled", "the move was ended; the VM runs on where it was") from self._error
-        raise self._error
+        else:
+            raise self._error
+
+    def _phase(self) -> str:
+        """Of one that stands still: its file is written often before that."""
+        return "" if self._process is None or self._stopped_at is None else self._process.phase()
+
+    def _moved(self) -> MovedVm:
+        now = time.monotonic()
+        return MovedVm(sent_bytes=self._reached.done, paused_ms=round((now - (self._stopped_at or now)) * 1000))
 
     def _migrate(self) -> None:
         try:
@@ -203,10 +268,14 @@ class _Migration:
         except libvirt.libvirtError as error:
             self._error = error
 
-    def _see_to_it(self, progress: Callable[[MoveProgress], bool]) -> None:
+    def _see_to_it(self, progress: Callable[[MoveProgress], bool], *, sent: bool) -> None:
+        """``sent``: there is nothing left to end, and libvirt would not answer until it has cleaned up."""
         if self._stopped_at is None and self._domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
             self._stopped_at = time.monotonic()
         if self._polls % _PROGRESS_POLLS:
+            return
+        if sent:
+            progress(self._reached)
             return
         stats = self._domain.jobStats()
         self._reached = _progress(stats)

@@ -25,7 +25,7 @@ from orchestrator.core.vms.volume import pools_of, shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
-from orchestrator.operations.steps.domain import GUEST_SEEN, REDEFINE, SHUT_DOWN, START, undefine
+from orchestrator.operations.steps.domain import GUEST_SEEN, REDEFINE, SHUT_DOWN, START, power_off, undefine
 from orchestrator.operations.steps.move_forecast import beside
 from orchestrator.operations.steps.ports import warned, write_ports
 from orchestrator.operations.steps.vm_record import as_before, claim_of, ran_before, say_stopped
@@ -209,6 +209,9 @@ def _clear_source(context: Context) -> str:
         with warned(context):
             write_ports(context, vm, (vm.host,))
     with context.at(context.text("source")) as source:
+        power_off(
+            source
+        )  # waits for libvirt, which may still be removing what has left: it would not be seen meanwhile
         leave_disks(source, context.known_vm())
         for action in removal_with(source.observe(), context.subject, place_of(context).devices):
             source.perform(action)
