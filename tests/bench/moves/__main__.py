@@ -2,12 +2,14 @@
 """``python -m tests.bench.moves [--case CASE ...]``: writes build/bench/moves.json; other cases keep their rows.
 
 ``lab``: ``vgpuctl vm move`` of a running VM with a mediated device, back and forth between two lab hosts, and in turn
-the same VM moved by ``virsh migrate --live`` and what an operator types around it, in one run.
+the same VM moved by ``virsh migrate --live`` and what an operator types around it, in one run. The forecasts are those
+that each of these moves printed before it began, against what it took; the worst of them counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from tests.lab.two_hosts import Site, two_hosts
 REPORT: Final = Path("build/bench/moves.json")
 ROUNDS: Final = 4
 _VM: Final = "mdev"
+_BESIDE: Final = re.compile(r"([0-9.]+) s, forecast ([0-9.]+) to ([0-9.]+) s")
 
 
 def _on_lab_hosts() -> list[Row]:
@@ -40,6 +43,7 @@ def _measured(site: Site) -> dict[str, float | int | None]:
     pauses = Pauses(site, raw.addresses)
     domain = f"default.{_VM}"
     ours, by_virsh, our_pauses, virsh_pauses = list[float](), list[float](), list[float](), list[float]()
+    errors, pause_errors = list[float](), list[float]()
     ways = [("target", "source"), ("source", "target")] * (ROUNDS // 2)
     try:
         for source, target in ways:
@@ -47,6 +51,8 @@ def _measured(site: Site) -> dict[str, float | int | None]:
             virsh_pauses.append(pauses.of_last(raw.vm, source, target))
             ours.append(_moved(site, target))
             our_pauses.append(pauses.of_last(domain, source, target))
+            for known, error in zip((errors, pause_errors), _forecast_errors(site), strict=False):
+                known.append(error)
             print(f"to {target}: {ours[-1]:.1f} s, {our_pauses[-1]:.0f} ms; virsh {by_virsh[-1]:.1f} s, "
                   f"{virsh_pauses[-1]:.0f} ms", flush=True)  # fmt: skip
     finally:
@@ -58,7 +64,17 @@ def _measured(site: Site) -> dict[str, float | int | None]:
         "pause_ms": statistics.median(our_pauses),
         "raw_pause_ms": statistics.median(virsh_pauses),
     }
-    return {**values, "ratio_to_raw": values["seconds"] / values["raw_seconds"]}
+    forecasts = {"forecast_error": max(errors, default=None), "pause_forecast_error": max(pause_errors, default=None)}
+    return {**values, "ratio_to_raw": values["seconds"] / values["raw_seconds"], **forecasts}
+
+
+def _forecast_errors(site: Site) -> list[float]:
+    """Of the newest move, how long it takes and stands still: from the middle, as a part of what it was."""
+    newest = site.product.json("operation", "list", "--kind", "move_running_vm", "--limit", "1")[0]["id"]
+    text = "\n".join(str(step["message"]) for step in site.product.json("operation", "show", newest)["steps"])
+    print(text, flush=True)
+    known = [tuple(map(float, numbers)) for numbers in _BESIDE.findall(text)]
+    return [abs((low + high) / 2 - took) / took for took, low, high in known]
 
 
 def _moved(site: Site, target: str) -> float:
