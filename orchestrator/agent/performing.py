@@ -232,10 +232,12 @@ class Parts:
         return ActionResult(changed=True) if self.saved.discard(action.vm) and not stopped.changed else stopped
 
     def undefine(self, action: UndefineDomain) -> ActionResult:
-        """With what it printed and its UEFI variables."""
+        """With what it printed, its UEFI variables, and what the ledger has of devices that are gone."""
         result = self.domains.undefine(action.vm)
         self.logs.remove(action.vm)
         self.storage.nvram.remove(action.vm)
+        for kind in self.kinds.values():
+            kind.forget_gone(action.vm)
         return result
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.core.actions.host_actions import UndefineDomain
 from orchestrator.core.diff import Severity, StoredFinding
 from orchestrator.core.diff.health import GPU_FAULT
 from orchestrator.core.diff.orphans import removal_of
@@ -71,7 +72,7 @@ class FindingService:
                 f"host {host} has nothing of {owner[:63]!a} that the database does not know",
                 hint="'vgpuctl doctor' looks again and lists what there is",
             )
-        return self.repairer.remove(host, owner, actions)
+        return self.repairer.remove(host, owner, (*actions, UndefineDomain(vm=owner)))
 
     def gpu_faults(self) -> dict[str, str]:
         """VM's id → what is wrong with its GPU and what that means, in words that name no host."""

@@ -80,11 +80,11 @@ def create(machine: SimulatedMachine, action: CreateGpuInstance) -> ActionResult
 
 
 def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResult:
-    gpu, held = _gpu(machine, action.gpu), holders(machine, action.gpu, action.start)
-    existing = _at(gpu, action.start)
+    gpu, held = machine.kernel.gpu_of(action.gpu), holders(machine, action.gpu, action.start)
+    existing = None if gpu is None else _at(gpu, action.start)
     if existing is None:
         drop(machine, action.gpu, action.start, action.vm)
-    if existing is None or action.vm not in held:
+    if gpu is None or existing is None or action.vm not in held:
         return SO_ALREADY
     users = _users(machine, gpu, existing)
     if (users or len(held) > 1) and gpu.kind.shares(gpu.instances[existing][0]):

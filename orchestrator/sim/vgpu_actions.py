@@ -70,6 +70,16 @@ def drop(machine: SimulatedMachine, gpu: str, start: int, vm: str) -> None:
         release(machine, key, vm)
 
 
+def forget_gone(machine: SimulatedMachine, vm: str) -> None:
+    """What the ledger has of vGPUs and instances of the VM that are not there."""
+    kernel = machine.kernel
+    present = {f"mdev:{uuid}" for uuid in kernel.mdevs} | {f"vf:{function}" for function in kernel.typed}
+    present |= {f"gi:{gpu.address}:{start}" for gpu in kernel.gpus for _, start in gpu.instances.values()}
+    for key in [key for key in machine.ledger.owners if machine.owner(key) == vm]:
+        if key.startswith(("mdev:", "vf:", "gi:")) and key.removesuffix(f":{vm}") not in present:
+            release(machine, key, vm)
+
+
 def is_as_made(kernel: Kernel, device: Device) -> bool:
     """Whether the kernel has it, with that type and in that place."""
     if device.is_whole_gpu:

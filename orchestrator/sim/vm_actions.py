@@ -35,6 +35,7 @@ from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SO_ALREADY, Domain, SimulatedMachine, check_disk, claim, may_die, release
+from orchestrator.sim.vgpu_actions import forget_gone
 from orchestrator.sim.vm_moves import forget_memory, suspend
 
 _ON_BRIDGES = IPv4Network("10.128.0.0/9")
@@ -269,10 +270,11 @@ def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
         if domain.running:
             raise Conflict("vm.running", "the VM is running")
         del machine.domains[action.vm]
-        machine.consoles.pop(action.vm, None)
-        machine.described.pop(action.vm, None)
+        for kept in (machine.consoles, machine.described):
+            kept.pop(action.vm, None)
     machine.nvram.discard(action.vm)
     release(machine, key, action.vm)
+    forget_gone(machine, action.vm)
     return ActionResult(changed=domain is not None)
 
 
@@ -367,9 +369,9 @@ def ensure_bridged(machine: SimulatedMachine, action: EnsureBridgedNetwork) -> A
     bridge = bridge_of(machine.bridges, uplink)
     if isinstance(bridge, str):
         raise Conflict(bridge, why_not(bridge, uplink))
-    changed = action.name not in machine.networks
+    before = len(machine.networks)
     machine.networks[action.name] = None
-    return ActionResult(changed=changed)
+    return ActionResult(changed=len(machine.networks) > before)
 
 
 def remove_network(machine: SimulatedMachine, action: RemoveNetwork) -> ActionResult:

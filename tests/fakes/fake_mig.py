@@ -26,6 +26,8 @@ class FakeMig:
     """Profiles whose instances take several vGPUs."""
     users: Callable[[str, int], bool] = lambda _gpu, _id: False
     """Whether a vGPU lies in the instance."""
+    lost: Exception | None = None
+    """The answer of a driver that has the GPU no more."""
     changed: Callable[[], None] = lambda: None
     """Called when there are other instances than before."""
 
@@ -41,6 +43,8 @@ class FakeMig:
             self.mode[gpu] = on
 
     def instances(self, gpu: str) -> tuple[FoundInstance, ...]:
+        if self.lost is not None:
+            raise self.lost
         return self.there.get(gpu, ())
 
     def shares(self, _gpu: str, profile: str) -> bool:

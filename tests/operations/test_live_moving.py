@@ -112,22 +112,6 @@ def test_whatever_fails_it_runs_on_one_host_and_is_whole_there(
     whole(plane, OTHER if ended.state == "done" else L40S_HOST)
 
 
-def test_an_agent_that_died_over_the_vgpu_that_left_is_asked_again_for_its_ledger_has_it_still(
-    plane: ControlPlane,
-) -> None:
-    operation, source = move(plane), plane.machine(L40S_HOST)
-
-    def died(effect: str) -> BaseException:
-        source.vf_types.clear()
-        return lost_answer(effect)
-
-    strike_at(plane, "ClearVgpuType", "before", died)
-    plane.hosts.effects.clear()
-    assert run(plane, operation).state == "done"
-    assert plane.hosts.effects.count("ClearVgpuType") == 2
-    whole(plane, OTHER)
-
-
 def test_its_host_is_away_when_it_has_left_and_nobody_guesses(plane: ControlPlane) -> None:
     operation = move(plane)
 

@@ -55,6 +55,20 @@ def test_what_fails_before_it_has_changed_hosts_leaves_it_running_where_it_was(p
     assert not plane.machine(OTHER).volumes
 
 
+def test_it_is_not_stopped_for_a_vgpu_that_cannot_be_made_there(plane: ControlPlane) -> None:
+    """Somebody took the GPU's room by hand since its host was seen."""
+    operation = str(move_running(plane))
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("vgpu.no_room", "the GPU takes no such vGPU now") if (moment, name) == ("before", "MakeVgpu") else None
+    )
+    plane.hosts.effects.clear()
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "undone"
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state, runs_on(plane)) == (L40S_HOST, "running", [L40S_HOST])
+    assert "StopDomain" not in plane.hosts.effects
+
+
 def test_it_runs_there_before_the_host_that_it_left_is_cleared(plane: ControlPlane) -> None:
     operation = str(move_running(plane))
 

@@ -116,6 +116,10 @@ class DeviceFiles:
         if open_files.in_use(device, open_files.open_vfio_devices(self.paths)) is not False:
             raise Conflict("vgpu.in_use", "a process still uses the vGPU", hint="stop the VM first", details=shown)
 
+    def owned_by(self, vm: str, prefix: str) -> list[str]:
+        """What of the VM's has a name in the ledger that begins so; without it."""
+        return [name for name, owner in self.ledger.owned(prefix).items() if owner.vm == vm]
+
     def release(self, key: str, vm: str) -> None:
         """Forget an owner whose device is gone, but nobody else's."""
         owner = self.ledger.owner(key)

@@ -71,6 +71,9 @@ class Kind(Protocol):
     def release(self, vm: str, device: Device) -> None:
         """Forget the owner of a device that is left as it is."""
 
+    def forget_gone(self, vm: str) -> None:
+        """Forget that this VM owns what is not there: an agent that died between a removal and its note has left that."""
+
     def owner_of(self, name: str) -> str | None:
         """The VM whose device of the kind has this name in a ``<hostdev>``; None: the ledger knows none."""
 

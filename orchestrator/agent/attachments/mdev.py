@@ -194,6 +194,11 @@ class MdevDevices:
     def release(self, vm: str, device: Device) -> None:
         self._files.release(mdev_key(device.name), vm)
 
+    def forget_gone(self, vm: str) -> None:
+        for uuid in self._files.owned_by(vm, mdev_key("")):
+            if self._find(uuid) is None:
+                self._ledger.release(mdev_key(uuid))
+
     def owner_of(self, name: str) -> str | None:
         return self._files.owner_of(mdev_key(name))
 

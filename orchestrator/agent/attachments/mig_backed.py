@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
 from orchestrator.agent.attachments.kind import Handlers, Kind, Observation, ObservedKind
@@ -36,9 +36,12 @@ from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.names import is_uuid
 
 
+_PREFIX: Final = "gi:"
+
+
 def instance_key(gpu: str, start: int) -> str:
     """Name of a GPU instance in the ledger. Who comes when somebody holds it already has this and his id for a name."""
-    return f"gi:{gpu}:{start}"
+    return f"{_PREFIX}{gpu}:{start}"
 
 
 class InstanceHolders:
@@ -135,7 +138,7 @@ class MigBackedVgpus:
 
         :raises Conflict: ``gpu.instance_in_use``"""
         with self._alone(action.gpu):
-            existing, holders = self._at(action.gpu, action.start), self._holders.of(action.gpu, action.start)
+            existing, holders = self._remaining(action.gpu, action.start), self._holders.of(action.gpu, action.start)
             if existing is None:
                 self._holders.drop(action.gpu, action.start, action.vm)
             if existing is None or action.vm not in holders:
@@ -211,6 +214,16 @@ class MigBackedVgpus:
         if device.gi_start is not None:
             self._holders.drop(device.gpu, device.gi_start, vm)
 
+    def forget_gone(self, vm: str) -> None:
+        for key in self._files.owned_by(vm, _PREFIX):
+            gpu, _, slot = key.removesuffix(f":{vm}").rpartition(":")
+            start = int(slot)
+            with self._alone(gpu):
+                existing = self._remaining(gpu, start)
+                others = self._holders.of(gpu, start).keys() - {vm}
+                if existing is None or (others and vm not in map(self.owner_of, self._users(gpu, existing))):
+                    self._holders.drop(gpu, start, vm)
+
     def owner_of(self, name: str) -> str | None:
         return self._carrier(name).owner_of(name)
 
@@ -240,6 +253,15 @@ class MigBackedVgpus:
 
     def _at(self, gpu: str, start: int) -> FoundInstance | None:
         return next((instance for instance in self._mig.instances(gpu) if instance.start == start), None)
+
+    def _remaining(self, gpu: str, start: int) -> FoundInstance | None:
+        """As :meth:`_at`. None as well where the GPU has left its driver, and its instances with it."""
+        try:
+            return self._at(gpu, start)
+        except Fatal as error:
+            if error.code in {"gpu.no_mig", "gpu.gone"}:
+                return None
+            raise
 
     def _check_mode(self, gpu: str) -> None:
         modes = self._mig.modes(gpu)

@@ -154,6 +154,9 @@ class WholeGpus:
     def release(self, vm: str, device: Device) -> None:
         self._files.release(gpu_key(device.gpu), vm)
 
+    def forget_gone(self, vm: str) -> None:
+        """A GPU is its VM's until its driver has it back, and is shown so."""
+
     def owner_of(self, name: str) -> str | None:
         return self._files.owner_of(gpu_key(name))
 

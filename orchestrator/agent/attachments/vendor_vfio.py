@@ -162,6 +162,12 @@ class TypedFunctions:
     def release(self, vm: str, device: Device) -> None:
         self._files.release(vf_key(device.parent), vm)
 
+    def forget_gone(self, vm: str) -> None:
+        for address in self._files.owned_by(vm, vf_key("")):
+            is_empty = reading.number(self._type_file(address)) == 0 or not is_vendor_vfio(self._paths, address)
+            if is_empty and not is_being_written(self._paths, self._type_file(address)):
+                self._ledger.release(vf_key(address))
+
     def owner_of(self, name: str) -> str | None:
         return self._files.owner_of(vf_key(name))
 

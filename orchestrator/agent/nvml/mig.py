@@ -98,6 +98,8 @@ def error_for(error: pynvml.NVMLError, gpu: str) -> VgpuctlError:
             return Fatal(
                 "gpu.no_mig", f"GPU {gpu} has no MIG", hint=f"'vgpuctl gpu show HOST {gpu}' tells", details=details
             )
+        case pynvml.NVML_ERROR_GPU_IS_LOST:
+            return Fatal("gpu.gone", f"GPU {gpu} has left the host's bus", hint="lspci -D; dmesg", details=details)
         case pynvml.NVML_ERROR_IN_USE:
             return Conflict(
                 "gpu.in_use", f"GPU {gpu} or a part of it is in use", hint="stop what uses it first", details=details

@@ -21,7 +21,6 @@ from orchestrator.core.actions.nics import TakeNicFunction
 from orchestrator.core.actions.volumes import DeleteDataVolume, DetachVolume
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
-from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.hosts.snapshot import HostSnapshot
 
@@ -193,14 +192,6 @@ def removal_of(snapshot: HostSnapshot, owner: str) -> tuple[HostAction, ...]:
         elif domains:  # one that it has stays, and is nobody's then
             actions.append(DetachVolume(vm=owner, volume=file.name))
     return tuple(actions)
-
-
-def removal_with(snapshot: HostSnapshot, owner: str, devices: tuple[Device, ...]) -> tuple[HostAction, ...]:
-    """The same, and of ``devices``, all that the VM had there, also what the host does not show: an agent that died may
-    have removed a vGPU, and its ledger keeps the function for the VM until it is asked again."""
-    shown = removal_of(snapshot, owner)
-    unseen = (action for device in reversed(devices) for action in remove(owner, device) if action not in shown)
-    return (*shown, *unseen)
 
 
 def volume_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:

@@ -194,6 +194,7 @@ MOVE_VM_COLD = Definition(
         moving.LEAVING,
         storage.IMAGE,
         storage.NETWORK,
+        moving_live.DEVICES,
         moving.STOP_TO_MOVE,
         *_TO_OTHER_HOST,
         device.DEVICE,
@@ -206,7 +207,8 @@ MOVE_VM_COLD = Definition(
     stuck=vm_record.mark_stuck,
     abandoned=moving.given_up,
 )
-"""About one that runs: shut down, moved and started there; then what it left is cleared, which nobody waits for."""
+"""About one that runs: shut down once its vGPUs are there, moved and started; then what it left is cleared, which
+nobody waits for."""
 
 _EVACUATE: Final = (
     evacuating.LEAVING,
@@ -215,13 +217,21 @@ _EVACUATE: Final = (
     evacuating.SHARE,
     storage.SEED,
     moving.DEFINE_MOVED,
-    evacuating.TAKE_OVER,
 )
 
 EVACUATE_VM = Definition(
     kind="evacuate_vm",
     leaves="running",
-    steps=(*_EVACUATE, device.DEVICE, domain.REDEFINE, domain.START, moving.MOVED_GUEST_SEEN, evacuating.SETTLED),
+    steps=(
+        *_EVACUATE,
+        moving_live.DEVICES,
+        evacuating.TAKE_OVER,
+        device.DEVICE,
+        domain.REDEFINE,
+        domain.START,
+        moving.MOVED_GUEST_SEEN,
+        evacuating.SETTLED,
+    ),
     no_return=evacuating.TAKE_OVER,
     stuck=vm_record.mark_stuck,
     abandoned=moving.given_up,
@@ -230,7 +240,7 @@ EVACUATE_VM = Definition(
 
 EVACUATE_STOPPED_VM = Definition(
     kind="evacuate_stopped_vm",
-    steps=(*_EVACUATE, evacuating.SETTLED),
+    steps=(*_EVACUATE, evacuating.TAKE_OVER, evacuating.SETTLED),
     no_return=evacuating.TAKE_OVER,
     stuck=vm_record.mark_stuck,
     abandoned=moving.given_up,

@@ -15,7 +15,7 @@ from typing import Final
 from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume
 from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
 from orchestrator.core.actions.volume_copy import VolumeCopy
-from orchestrator.core.diff.orphans import removal_with
+from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.maintenance.leaving import AwaitedTenant, wait_of
@@ -213,9 +213,11 @@ def _clear_source(context: Context) -> str:
             source
         )  # waits for libvirt, which may still be removing what has left: it would not be seen meanwhile
         leave_disks(source, context.known_vm())
-        for action in removal_with(source.observe(), context.subject, place_of(context).devices):
+        for action in removal_of(source.observe(), context.subject):
             source.perform(action)
-        undefine(source)  # what it printed, its variables and its row in the ledger outlive a definition that left
+        undefine(
+            source
+        )  # what it printed, its variables and rows in the ledger outlive a definition and devices that left
         left = source.things_left()
         if left:
             raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))

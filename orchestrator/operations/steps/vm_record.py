@@ -9,7 +9,7 @@ from typing import Literal
 
 from orchestrator.core.actions.host_actions import UndefineDomain
 from orchestrator.core.actions.pools import LeaveDisks
-from orchestrator.core.diff.orphans import removal_with
+from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.guest.guest import secret_of
@@ -162,8 +162,7 @@ def _clear(context: Context, places: Iterable[Vm]) -> None:
         with context.at(place.host) as other:
             if files := shared_files(place):
                 other.perform(LeaveDisks(vm=context.subject, files=files))
-            left = removal_with(other.observe(), context.subject, place.devices)
-            for action in (*left, UndefineDomain(vm=context.subject)):
+            for action in (*removal_of(other.observe(), context.subject), UndefineDomain(vm=context.subject)):
                 other.perform(action)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from orchestrator.agent.attachments import kinds_of
@@ -14,6 +15,7 @@ from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.gpu_switches import Functions, MigModes
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
+from orchestrator.agent.nvml.mig import error_for
 from orchestrator.agent.nvml.reading import Nvml, NvmlGpu, NvmlReading
 from orchestrator.agent.observing import observe_gpus
 from orchestrator.core.actions.host_actions import (
@@ -98,6 +100,31 @@ def test_a_vgpu_never_lies_in_the_instance_of_another_vm(bench: Bench) -> None:
     for action in make("b", bench.device(1, start=0)):
         bench.do(action)
     assert (start_of(bench, 0), start_of(bench, 1)) == (2, 0)
+
+
+@pytest.mark.parametrize("answer", [pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_IS_LOST])
+def test_what_a_vm_had_on_a_gpu_that_its_driver_has_lost_is_gone(bench: Bench, answer: int) -> None:
+    """Else neither a move off it nor the VM's deletion comes to an end."""
+    for action in make("a", bench.device(start=2)):
+        bench.do(action)
+    *first, last = remove("a", bench.device(start=2))
+    for action in first:
+        bench.do(action)
+    bench.mig.lost = error_for(pynvml.NVMLError(answer), A100)
+    assert last == DestroyGpuInstance(vm="a", gpu=A100, start=2)
+    assert not bench.do(last).changed
+    assert bench.ledger.owner(instance_key(A100, 2)) is None
+
+
+def test_what_the_ledger_has_of_an_instance_that_is_gone_is_forgotten_with_its_vm(bench: Bench) -> None:
+    """As an agent leaves it that dies between the two."""
+    bench.ledger.claim(instance_key(A100, 2), "a", detail=PROFILE, until_reboot=True)
+    for action in make("b", bench.device(1, start=0)):
+        bench.do(action)
+    for vm in "ab":
+        bench.kinds["mig_backed"].forget_gone(vm)
+    owners = [bench.ledger.owner(instance_key(A100, start)) for start in (2, 0)]
+    assert [owner and owner.vm for owner in owners] == [None, "b"]
 
 
 def test_where_the_driver_does_not_tell_where_a_vgpu_lies_none_is_left_there(bench: Bench) -> None:

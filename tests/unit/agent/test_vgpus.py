@@ -72,6 +72,23 @@ def test_an_mdev_is_made_once_and_removed_once(bench: Bench) -> None:
     assert bench.tree() == before
 
 
+def test_what_the_ledger_has_of_a_vgpu_that_is_gone_is_forgotten_with_its_vm(bench: Bench) -> None:
+    """As an agent leaves it that dies between the removal and its note: the function would be nobody else's."""
+    bench.mdevs.make(create())
+    bench.functions.make(typed(VF1))
+    bench.functions.make(typed(VF2, vm="b"))
+    for kind in bench.kinds.values():
+        kind.forget_gone("a")
+    assert bench.functions.owner_of(VF1) == bench.mdevs.owner_of(UUID) == "a"
+    bench.host.write(bench.host.paths.pci(VF1) / "nvidia" / "current_vgpu_type", "0")
+    bench.host.write(bench.host.paths.pci(T4) / UUID / "remove", "1")
+    for kind in bench.kinds.values():
+        kind.forget_gone("a")
+    assert bench.functions.owner_of(VF1) is bench.mdevs.owner_of(UUID) is None
+    assert bench.functions.owner_of(VF2) == "b"
+    bench.functions.make(typed(VF1, vm="c"))
+
+
 def test_an_mdev_that_is_still_being_made_is_not_written_to(bench: Bench) -> None:
     bench.ledger.claim(mdev_key(UUID), "a", detail=f"{T4} GRID T4-2Q", until_reboot=True)
     bench.host.begin_mdev(T4, UUID)
