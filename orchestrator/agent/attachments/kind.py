@@ -72,7 +72,7 @@ class Kind(Protocol):
         """Forget the owner of a device that is left as it is."""
 
     def forget_gone(self, vm: str) -> None:
-        """Forget that this VM owns what is not there: an agent that died between a removal and its note has left that."""
+        """Forget that this VM owns what is not there: an agent that died between a removal and its note left that."""
 
     def owner_of(self, name: str) -> str | None:
         """The VM whose device of the kind has this name in a ``<hostdev>``; None: the ledger knows none."""

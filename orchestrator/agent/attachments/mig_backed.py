@@ -35,7 +35,6 @@ from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.names import is_uuid
 
-
 _PREFIX: Final = "gi:"
 
 

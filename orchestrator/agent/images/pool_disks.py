@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from orchestrator.agent.images import files
@@ -38,8 +39,7 @@ class PoolDisks:
         changed = False
         for file in action.files:
             key, path = _key_of(file), self._path(file)
-            self.pools.home(pool_of(file) or "")
-            if not path.is_file() or path.is_symlink():
+            if not self.pools.asked(pool_of(file) or "", partial(_is_disk, path)):
                 raise NotFound("volume.missing", "the disk is not in its pool", hint="look at the pool", details=file)
             if self._owner(key) != action.vm:
                 self.ledger.claim(key, action.vm)
@@ -84,6 +84,10 @@ class PoolDisks:
     def _owner(self, key: str) -> str | None:
         owner = self.ledger.owner(key)
         return None if owner is None else owner.vm
+
+
+def _is_disk(path: Path, _directory: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _key_of(file: str) -> str:

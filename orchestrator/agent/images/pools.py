@@ -11,25 +11,24 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from orchestrator.agent.images import files
+from orchestrator.agent.images.pool_mounts import Mount, mounts
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.pools import DeclarePool, WithdrawPool
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
-from orchestrator.core.hosts.pool import MAX_NAME, held_elsewhere, is_the_pool, pool_of, short_of
+from orchestrator.core.hosts.pool import held_elsewhere, is_the_pool, pool_of, short_of
 from orchestrator.core.hosts.snapshot import FileSnapshot, PoolSnapshot
-from orchestrator.core.names import is_name, is_uuid
+from orchestrator.core.names import is_uuid
 from orchestrator.core.units import MIB
 
 MARKER: Final = "vgpuctl-pool"
@@ -37,6 +36,8 @@ _DIRECTORIES: Final = ("images", "volumes", "data", "leases")
 _HOLD: Final = ("volumes", "data")
 _LIMIT_S: Final = 3.0
 """A file system over the network may not answer at all; then its pool is told so, and nothing else waits for it."""
+_CHANGE_S: Final = 30.0
+"""The same where its directories are made or removed."""
 _SILENT: Final = "its file system does not answer"
 _WRITES: Final = 101
 """RAW_LOCK_PERM_BASE and BLK_PERM_WRITE's bit of QEMU's block/file-posix.c: held by who writes."""
@@ -55,16 +56,6 @@ _Observed = tuple[PoolSnapshot, tuple[FileSnapshot, ...]]
 """A pool, and the disks there of VMs of this host."""
 
 
-@dataclass(frozen=True)
-class Mount:
-    """What is mounted under a name."""
-
-    name: str
-    directory: Path
-    problem: str | None = None
-    """Why locks there say nothing: who has a disk open is asked by them (:func:`is_written`)."""
-
-
 class MountedPools:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
@@ -76,75 +67,42 @@ class MountedPools:
 
         :raises Retryable: ``pool.not_mounted``, ``pool.silent``, ``pool.unreadable``
         :raises Conflict: ``pool.is_another``, ``pool.no_locks``"""
+        return self.asked(pool, lambda directory: directory)
+
+    def asked(self, pool: str, ask: Callable[[Path], T]) -> T:
+        """Of its directory, once that is seen to be the pool's. Raises as :meth:`home`, and what ``ask`` raises."""
         name = short_of(pool)
         directory = self._mounted(name)
-        self.within_limit(name, partial(_check_is, pool, directory))
-        return directory
+
+        def question() -> T:
+            _check_is(pool, directory)
+            return ask(directory)
+
+        return self.within_limit(name, question)
 
     def declare(self, action: DeclarePool) -> ActionResult:
-        """:raises Retryable: ``pool.not_mounted``, ``pool.unreadable``
+        """:raises Retryable: ``pool.not_mounted``, ``pool.silent``, ``pool.unreadable``
         :raises Conflict: ``pool.is_another``, ``pool.no_locks``
         :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
-        directory = self._mounted(action.name)
-        pool_id = _id_in(directory)
-        if pool_id is not None and pool_id != action.pool_id:
-            raise _another(action.name, pool_id)
-        _check_not_linked(directory)
-        try:
-            for name in _DIRECTORIES:
-                (directory / name).mkdir(exist_ok=True)
-                (directory / name).chmod(0o711)  # QEMU's account has to get through to the files, not to list them
-        except OSError as error:
-            raise files.storage_error(error) from error
-        if pool_id is None:
-            with files.written_whole(directory / MARKER, mode=0o644) as part:
-                part.write_text(f"{action.pool_id}\n")
-        return ActionResult(changed=pool_id is None)
+        return self.within_limit(action.name, partial(_declared, action, self._mounted(action.name)), _CHANGE_S)
 
     def withdraw(self, action: WithdrawPool) -> ActionResult:
         """Gone already is fine.
 
-        :raises Retryable: ``pool.not_mounted``, ``pool.unreadable``; :raises Conflict: ``pool.in_use``"""
-        directory = self._mounted(action.name)
-        if _id_in(directory) != action.pool_id:
-            return ActionResult(changed=False)
-        try:
-            held = [path.name for kind in _HOLD for path in _listed(directory / kind)]
-            if held:
-                raise Conflict(
-                    "pool.in_use", f"{len(held)} disks and volumes are in the pool",
-                    hint=f"no VM or volume has them any more: remove them by hand, below {directory} on the host",
-                    details=", ".join(sorted(held)[:5]),
-                )  # fmt: skip
-            for kind in _DIRECTORIES:
-                for path in (directory / kind).glob("*"):
-                    path.unlink()
-                if (directory / kind).is_dir():
-                    (directory / kind).rmdir()
-        except OSError as error:
-            raise files.storage_error(error) from error
-        return ActionResult(changed=files.remove(directory / MARKER))
-
-    def mounted(self) -> Iterator[Mount]:
-        """Directories below ours that something is mounted on, by name. Nothing there is opened."""
-        text = reading.text(self._paths.proc / "self/mountinfo") or ""
-        lines = [line.split() for line in text.splitlines()]
-        points = {_unescaped(fields[4]): _no_locks(fields[5:]) for fields in lines if len(fields) > 4}
-        for point, problem in sorted(points.items()):  # of two at one point the later one is seen
-            path = Path(point)
-            if path.parent == self._paths.pools and is_name(path.name) and len(path.name) <= MAX_NAME:
-                yield Mount(path.name, path, problem)
+        :raises Retryable: ``pool.not_mounted``, ``pool.silent``, ``pool.unreadable``
+        :raises Conflict: ``pool.in_use``"""
+        return self.within_limit(action.name, partial(_withdrawn, action, self._mounted(action.name)), _CHANGE_S)
 
     def observe(self, owners: Mapping[str, str]) -> tuple[tuple[PoolSnapshot, ...], tuple[FileSnapshot, ...]]:
         """Those that are mounted, and of the disks there those of VMs of this host. ``owners``: file → VM."""
-        observed = [self._observed(pool, owners) for pool in self.mounted()]
+        observed = [self._observed(pool, owners) for pool in mounts(self._paths)]
         return tuple(pool for pool, _ in observed), tuple(disk for _, disks in observed for disk in disks)
 
     def lease(self, file: str) -> str | None:
         """Machine id of the host that may open the file; None: none. Raises as :meth:`home`.
 
         :raises Retryable: ``pool.unreadable``"""
-        return _text(self._lease(file))
+        return self.asked(pool_of(file) or "", lambda directory: _text(_lease(directory, file)))
 
     def is_held_here(self, file: str) -> bool:
         return self.lease(file) == self._own_id()
@@ -168,21 +126,30 @@ class MountedPools:
         """This host alone may open it from now on, whoever might before. Whether it was another's, or nobody's.
 
         :raises Conflict: ``pool.open_elsewhere``"""
-        if self.is_held_here(file):
-            return False
-        if path.exists() and is_written(path) and not self._is_locked_here(path):
-            raise Conflict(
-                "pool.open_elsewhere", "another host has the disk in the pool open for writing",
-                hint="the VM must be stopped there first", details=file,
-            )  # fmt: skip
-        with files.written_whole(self._lease(file), mode=0o644) as part:
-            part.write_text(f"{self._own_id()}\n")
-        return True
+        own = self._own_id()
+
+        def taken(directory: Path) -> bool:
+            if _text(_lease(directory, file)) == own:
+                return False
+            if path.exists() and is_written(path) and not self._is_locked_here(path):
+                raise Conflict(
+                    "pool.open_elsewhere", "another host has the disk in the pool open for writing",
+                    hint="the VM must be stopped there first", details=file,
+                )  # fmt: skip
+            with files.written_whole(_lease(directory, file), mode=0o644) as part:
+                part.write_text(f"{own}\n")
+            return True
+
+        return self.asked(pool_of(file) or "", taken)
 
     def let_go(self, file: str) -> None:
         """If it is held here."""
-        if self.is_held_here(file):
-            files.remove(self._lease(file))
+        own = self._own_id()
+
+        def left(directory: Path) -> bool:
+            return _text(_lease(directory, file)) == own and files.remove(_lease(directory, file))
+
+        self.asked(pool_of(file) or "", left)
 
     def _is_locked_here(self, path: Path) -> bool:
         """Whether the lock on writing is of a process on this host: a VM that came while it runs has it before it goes
@@ -195,9 +162,6 @@ class MountedPools:
             if words[1] in _HELD
         )
 
-    def _lease(self, file: str) -> Path:
-        return self.home(pool_of(file) or "") / "leases" / file
-
     def _own_id(self) -> str:
         own = reading.text(self._paths.etc / "machine-id")
         if not own:
@@ -205,7 +169,7 @@ class MountedPools:
         return own
 
     def _mounted(self, name: str) -> Path:
-        pool = next((pool for pool in self.mounted() if pool.name == name), None)
+        pool = next((pool for pool in mounts(self._paths) if pool.name == name), None)
         if pool is None:
             raise Retryable(
                 "pool.not_mounted", f"nothing is mounted for pool {name} on the host",
@@ -214,7 +178,7 @@ class MountedPools:
         if pool.problem is not None:
             raise Conflict(
                 "pool.no_locks", f"pool {name} is mounted without locks that other hosts see",
-                hint="mount it with locks: NFS 4 without local_lock, or CephFS", details=pool.problem,
+                hint="mount it by NFS 4 without local_lock, or as CephFS", details=pool.problem,
             )  # fmt: skip
         return pool.directory
 
@@ -226,11 +190,11 @@ class MountedPools:
         except Retryable:
             return PoolSnapshot(name=pool.name, pool_id=None, problem=_SILENT), ()
 
-    def within_limit(self, pool: str, ask: Callable[[], T]) -> T:
+    def within_limit(self, pool: str, ask: Callable[[], T], limit_s: float | None = None) -> T:
         """What ``ask`` returns or raises, on a thread: it waits in the kernel for as long as the other side is away.
 
         :raises Retryable: ``pool.silent``: it may still end, and nothing is asked of the pool until then"""
-        answer = self._asked(pool, ask, _LIMIT_S)
+        answer = self._asked(pool, ask, _LIMIT_S if limit_s is None else limit_s)
         if answer is None:
             hint = "what it is mounted from is away, or the network to it: look there"
             raise Retryable("pool.silent", f"pool {pool} does not answer on the host", hint=hint)
@@ -268,24 +232,53 @@ def _answered(answer: Future[T], ask: Callable[[], T]) -> None:
         answer.set_exception(error)
 
 
+def _declared(action: DeclarePool, directory: Path) -> ActionResult:
+    pool_id = _id_in(directory)
+    if pool_id is not None and pool_id != action.pool_id:
+        raise _another(action.name, pool_id)
+    _check_not_linked(directory)
+    try:
+        for name in _DIRECTORIES:
+            (directory / name).mkdir(exist_ok=True)
+            (directory / name).chmod(0o711)  # QEMU's account has to get through to the files, not to list them
+    except OSError as error:
+        raise files.storage_error(error) from error
+    if pool_id is None:
+        with files.written_whole(directory / MARKER, mode=0o644) as part:
+            part.write_text(f"{action.pool_id}\n")
+    return ActionResult(changed=pool_id is None)
+
+
+def _withdrawn(action: WithdrawPool, directory: Path) -> ActionResult:
+    if _id_in(directory) != action.pool_id:
+        return ActionResult(changed=False)
+    try:
+        held = [path.name for kind in _HOLD for path in _listed(directory / kind)]
+        if held:
+            raise Conflict(
+                "pool.in_use", f"{len(held)} disks and volumes are in the pool",
+                hint=f"no VM or volume has them any more: remove them by hand, below {directory} on the host",
+                details=", ".join(sorted(held)[:5]),
+            )  # fmt: skip
+        for kind in _DIRECTORIES:
+            for path in (directory / kind).glob("*"):
+                path.unlink()
+            if (directory / kind).is_dir():
+                (directory / kind).rmdir()
+    except OSError as error:
+        raise files.storage_error(error) from error
+    return ActionResult(changed=files.remove(directory / MARKER))
+
+
+def _lease(directory: Path, file: str) -> Path:
+    return directory / "leases" / file
+
+
 def _check_is(pool: str, directory: Path) -> None:
     pool_id = _id_in(directory)
     if pool_id is None or not is_the_pool(pool, pool_id):
         raise _another(short_of(pool), pool_id)
     _check_not_linked(directory)
-
-
-def _no_locks(fields: list[str]) -> str | None:
-    """Why a mount's locks are not seen by other hosts. ``fields``: of mountinfo, from its options on."""
-    kind, _, options = (*fields[fields.index("-") + 1 :], "", "", "")[:3] if "-" in fields else ("", "", "")
-    if not kind.startswith("nfs"):
-        return None
-    values = dict(option.partition("=")[::2] for option in options.split(","))
-    if values.get("vers", "4")[0] < "4":
-        return f"it is mounted by NFS {values['vers']}: its locks are another service's, which may be off"
-    if "nolock" in values or values.get("local_lock", "none") != "none":
-        return "it is mounted with locks that this host alone sees (nolock, local_lock)"
-    return None
 
 
 def is_written(path: Path) -> bool:
@@ -381,8 +374,3 @@ def _another(name: str, pool_id: str | None) -> Conflict:
         hint=f"mount the pool's own there; 'vgpuctl pool show {name}' tells its id",
         details=f"it holds {'no id' if pool_id is None else ascii(pool_id)[:60]}",
     )
-
-
-def _unescaped(point: str) -> str:
-    """A mount point as /proc/self/mountinfo writes it: blanks and backslashes in octal."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)

@@ -25,6 +25,7 @@ from orchestrator.agent.images.disk_images import (
     read_header,
 )
 from orchestrator.agent.images.pool_disks import PoolDisks, check_closed
+from orchestrator.agent.images.pool_mounts import mounts
 from orchestrator.agent.images.pools import MountedPools
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
@@ -193,7 +194,7 @@ class Storage:
         """What cannot be read counts as based on it. Of no home it is removed where disks of another lie on it.
 
         :raises Conflict: ``image.in_use``; :raises Retryable: ``pool.silent``, ``pool.images_busy``"""
-        name, own, pools = image_name(sha256, image_format), self.paths.storage, tuple(self.pools.mounted())
+        name, own, pools = image_name(sha256, image_format), self.paths.storage, tuple(mounts(self.paths))
 
         def of_all(act: Callable[[Path], bool]) -> bool:
             changed = [

@@ -51,13 +51,14 @@ def _shown(vm: Vm) -> Iterator[str]:
 def _make(context: Context, device: Device) -> None:
     for action in make(context.subject, device):
         if isinstance(action, MakesDevice) and not isinstance(action, _SHARED):
-            context.make(_named(device, action), action)
+            context.make(_named(context, device, action), action)
         else:
             context.perform(action)
 
 
-def _named(device: Device, action: HostAction) -> str:
-    return f"{type(action).__name__} {device.name}"
+def _named(context: Context, device: Device, action: HostAction) -> str:
+    """Functions of two hosts are called alike, and a VM that moves has one on each."""
+    return f"{type(action).__name__} {device.name} of host {context.host_name}"
 
 
 def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> Vm:
@@ -150,10 +151,10 @@ def remove_made(context: Context, devices: Iterable[Device]) -> None:
     """Those that were there before stay."""
     for device in reversed(tuple(devices)):
         made = make(context.subject, device)
-        shared_left = not all(context.made(_named(device, action)) for action in made)
+        shared_left = not all(context.made(_named(context, device, action)) for action in made)
         for action in reversed(made):
             inverse = action.inverse()
-            kept = shared_left if isinstance(action, _SHARED) else not context.made(_named(device, action))
+            kept = shared_left if isinstance(action, _SHARED) else not context.made(_named(context, device, action))
             if inverse is not None and not kept:
                 context.perform(inverse)
 

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.agent.images import pools as pools_module
 from orchestrator.agent.images import store as store_module
-from orchestrator.agent.images.pools import MARKER, MountedPools
+from orchestrator.agent.images.pools import MARKER
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.settle_ledger import KnownVolume
 from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume
@@ -48,19 +48,27 @@ def disks(tmp_path: Path) -> tuple[Host, Host]:
         "nfs nas:/fast rw,vers=3,addr=1.2.3.4",
         "nfs4 nas:/fast rw,vers=4.1,local_lock=all",
         "nfs nas:/f rw,vers=4.0,nolock",
+        "fuse.sshfs nas:/fast rw",
+        "cifs //nas/fast rw,nobrl",
+        "9p fast rw",
     ],
 )
-def test_a_mount_whose_locks_other_hosts_do_not_see_is_no_pool(disks: tuple[Host, Host], how: str) -> None:
+@pytest.mark.parametrize(
+    "how_well", ["nfs4 nas:/fast rw,vers=4.2,local_lock=none", "ceph mon:/ rw", "xfs /dev/sdb1 rw"]
+)
+def test_a_mount_whose_locks_other_hosts_do_not_see_is_no_pool(
+    disks: tuple[Host, Host], how: str, how_well: str
+) -> None:
     one, two = disks
     two.mount(two.shared, how)
     (pool,), seen = two.storage.shared.observe()
     assert (pool.pool_id, seen) == (None, ())
-    assert "mounted" in str(pool.problem)
+    assert pool.problem
     take = ShareDisks(vm=VM, files=(DISK,), taken=True)
     with written_by_qemu(one.disk):
         refused("pool.no_locks", Conflict, lambda: two.storage.shared.share(take))
     refused("pool.no_locks", Conflict, lambda: two.storage.pools.declare(DECLARE))
-    two.mount(two.shared, "nfs4 nas:/fast rw,vers=4.2,local_lock=none")
+    two.mount(two.shared, how_well)
     assert two.storage.shared.share(take).changed
 
 
@@ -130,6 +138,23 @@ def test_a_pool_that_hangs_keeps_nothing_of_the_hosts_own_disk_waiting(
     answers.set()
 
 
+def test_nothing_waits_longer_than_its_limit_for_a_pool_that_hangs(
+    disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, two = disks
+    answers = hanging(monkeypatch, two.shared)
+    monkeypatch.setattr(pools_module, "_CHANGE_S", 0.05)
+    for change in (
+        lambda: two.storage.pools.declare(DECLARE),
+        lambda: two.storage.pools.withdraw(WithdrawPool(name="fast", pool_id=POOL_ID)),
+        lambda: two.storage.pools.hold(DISK, two.disk),
+        lambda: two.storage.pools.let_go(DISK),
+        lambda: two.storage.shared.share(ShareDisks(vm=VM, files=(DISK,))),
+    ):
+        refused("pool.silent", Retryable, change)
+    answers.set()
+
+
 def test_a_ledger_is_settled_while_the_pool_is_away(disks: tuple[Host, Host]) -> None:
     one, _ = disks
     one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
@@ -150,10 +175,10 @@ def test_what_cannot_be_read_does_not_count_as_not_there(
     one, two = disks
     one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=64 * MIB))
     one.storage.data.attach(AttachVolume(vm=VM, volume=VOLUME))
-    read, marker, fault = os.read, one.shared / MARKER, [errno.EIO]
+    read, marker, fault, where = os.read, one.shared / MARKER, [errno.EIO], [one.shared]
 
     def read_with_fault(file: int, count: int) -> bytes:
-        if one.shared in Path(f"/proc/self/fd/{file}").resolve().parents and fault:
+        if fault and where[0] in Path(f"/proc/self/fd/{file}").resolve().parents:
             raise OSError(fault[0], os.strerror(fault[0]))
         return read(file, count)
 
@@ -165,13 +190,14 @@ def test_what_cannot_be_read_does_not_count_as_not_there(
             lambda: two.storage.pools.home(POOL),
         ):
             refused("pool.unreadable", Retryable, ask)
-    monkeypatch.setattr(MountedPools, "home", lambda _self, _pool: one.shared)
+    where[0] = one.shared / "leases"
     for look in (
         lambda: two.storage.pools.check_no_other(VOLUME, None),
         lambda: two.storage.data.delete(DeleteDataVolume(volume=VOLUME)),
         lambda: one.storage.delete_volume(VM, DISK),
     ):
         refused("pool.unreadable", Retryable, look)
+    where[0] = one.shared
     (seen,), _ = two.storage.shared.observe()
     assert (seen.pool_id, str(seen.problem)[:19]) == (None, "it cannot be read: ")
     fault.clear()
