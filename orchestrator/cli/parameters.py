@@ -202,7 +202,10 @@ Networks = Annotated[
 Pool = Annotated[
     str | None,
     typer.Option(
-        "--pool", help="Pool that its disk lies in; else on a host's own.", autocompletion=pools, callback=pool_name
+        "--pool",
+        help="Pool that its disk lies in, or none; else as its profile or tenant says.",
+        autocompletion=pools,
+        callback=pool_name,
     ),
 ]
 Nic = Annotated[

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Final
 
+from orchestrator.core.hosts.pool import NO_POOL
 from orchestrator.core.labels import NOTHING_SAID, About, WantedAbout
 from orchestrator.core.manifest import (
     OFF,
@@ -248,7 +249,7 @@ def _volume_changes(wanted: Iterable[WantedVolume], existing: Mapping[str, Wante
         fields = tuple(
             FieldChange(field=name, there=is_so[name], wanted=value)
             for name, value in to_be.items()
-            if value != is_so[name] and not (name == "pool" and value is None)  # left to its tenant's policy
+            if value != is_so[name] and not (name == "pool" and _is_in(value, had))
         )
         if fields:
             yield Change(kind="volume", name=volume.key, action="add" if had is None else "refuse", fields=fields)
@@ -256,6 +257,11 @@ def _volume_changes(wanted: Iterable[WantedVolume], existing: Mapping[str, Wante
 
 def _of_volume(volume: WantedVolume) -> dict[str, str | None]:
     return {"size": show_size(volume.size_bytes), "pool": volume.pool}
+
+
+def _is_in(pool: object, existing: WantedVolume | ManifestVm | None) -> bool:
+    """What says no pool is left to its profile or tenant."""
+    return pool is None or (existing is not None and pool == (existing.pool or NO_POOL))
 
 
 def _pruned(wanted: Manifest, existing: Existing) -> Iterator[Change]:
@@ -328,8 +334,8 @@ def _differences(wanted: ManifestVm, existing: ExistingVm) -> Iterator[FieldChan
         current, value = getattr(existing.vm, name), getattr(wanted, name)
         if name in LEFT_OPEN and value == LEFT_OPEN[name]:
             continue  # left to the profile, which may say otherwise now than when the VM was made
-        if name == "pool" and value is None:
-            continue  # left to its tenant's policy
+        if name == "pool" and _is_in(value, existing.vm):
+            continue
         if name not in _PLACE and value != current:
             yield FieldChange(field=_in_file(name), there=_words(name, current), wanted=_words(name, value))
     has = dict(existing.vm.addresses)

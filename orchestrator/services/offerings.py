@@ -21,6 +21,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.hosts.gpus import whole_gpus
 from orchestrator.services.messages import ProfileFilter, ProfileInfo
+from orchestrator.services.pools import check_may_be_usual
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.capacity import CapacityService
 from orchestrator.store.database import Store
@@ -41,8 +42,8 @@ class OfferingService:
         ``look_up``: whether the names it has must be in the tables.
 
         :raises InvalidInput: ``offering.name_invalid``, ``offering.invalid`` with every mistake
-        :raises NotFound: ``tenant.unknown``: its hosts are to be kept for that one
-        :raises Conflict: ``offering.name_taken``, ``offering.in_use``
+        :raises NotFound: ``tenant.unknown``: its hosts are to be kept for that one; ``pool.unknown``
+        :raises Conflict: ``offering.name_taken``, ``offering.in_use``, ``pool.busy``
         """
         check_name(offering.name, what="offering")
         shipped = shipped_profiles()
@@ -65,6 +66,8 @@ class OfferingService:
                 return offering
             if offering.kept_for is not None:
                 known_tenant(tx, offering.kept_for)
+            if offering.pool is not None:
+                check_may_be_usual(tx, offering.pool)
             if existing is None:
                 _check_free(shipped, offering, types)
             else:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.domain_xml.domain import STORAGE
-from orchestrator.core.errors import Conflict, NoCapacity, Reason
-from orchestrator.core.hosts.pool import DIRECTORY, Pool, check_pool_name
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
+from orchestrator.core.hosts.pool import DIRECTORY, NO_POOL, Pool, check_pool_name
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.units import MIB, show_size
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record
@@ -43,6 +44,10 @@ class PoolService:
         :raises InvalidInput: ``pool.name_invalid``; :raises NotFound: ``host.unknown``
         :raises Conflict: ``pool.exists``; :raises NoCapacity: ``pool.not_reached``"""
         check_pool_name(name)
+        if name == NO_POOL:
+            raise InvalidInput("pool.name_invalid", f"{name} is said for no pool", hint="choose another name")
+        with self.store.read() as tx:
+            tx.pools.check_new(name)  # before hosts are asked, which takes a while
         writes = self._mounting(name, host)
         clock, ids = self.planner.clock, self.planner.ids
         pool = Pool(id=ids.new_uuid(), name=name, state="new", created_at=clock.now())
@@ -99,9 +104,7 @@ class PoolService:
                     hint="delete them first: 'vgpuctl list-vms -A' and 'vgpuctl volume list -A' show them",
                     details=f"{pool.claimed_bytes} bytes are claimed",
                 )  # fmt: skip
-            if usual := tx.policies.with_pool(name):
-                hint = f"'vgpuctl policy set {usual[0]} pool=none' has its disks lie on hosts"
-                raise Conflict("pool.in_use", f"policies name pool {name}: of {', '.join(usual[:5])}", hint=hint)
+            _check_unnamed(tx, name)
             if host is None:
                 raise not_reached(name)
             tx.pools.set_state(pool.id, "deleting")
@@ -150,16 +153,35 @@ def not_reached(name: str, host: str | None = None) -> NoCapacity:
     at = f"mount its directory at {STORAGE}/{DIRECTORY}/{name}"
     if host is not None:
         return NoCapacity("pool.not_reached", f"host {host} is not ready, or has not mounted pool {name}", hint=at)
-    hint = f"{at} on hosts; 'vgpuctl doctor' observes them"
+    hint = f"{at} on hosts; with many hosts name one: 'vgpuctl pool create {name} --host HOST'"
     return NoCapacity("pool.not_reached", f"no host that is ready has pool {name} mounted", hint=hint)
 
 
-def pool_on_hosts(tx: Transaction, name: str | None, tenant: str) -> str | None:
-    """What hosts call the pool that a request names, else the policy of its tenant.
+def _check_unnamed(tx: Transaction, name: str) -> None:
+    """That no new disk would lie there unasked. :raises Conflict: ``pool.in_use``"""
+    if usual := tx.policies.with_pool(name):
+        hint = f"'vgpuctl policy set {usual[0]} pool=none' has its disks lie on hosts"
+        raise Conflict("pool.in_use", f"policies name pool {name}: of {', '.join(usual[:5])}", hint=hint)
+    if offered := [offering.name for offering in tx.offerings.list() if offering.pool == name]:
+        hint = f"'vgpuctl profile remove {offered[0]}', or put it without the pool"
+        raise Conflict("pool.in_use", f"offerings name pool {name}: {', '.join(offered[:5])}", hint=hint)
+
+
+def check_may_be_usual(tx: Transaction, name: str) -> None:
+    """That a policy or an offering may name the pool for disks whose request names none.
+
+    :raises NotFound: ``pool.unknown``; :raises Conflict: ``pool.busy``"""
+    pool = tx.pools.get(name)
+    if pool.state != "ready":
+        raise Conflict("pool.busy", f"pool {pool.name} is {pool.state}", hint="'vgpuctl operation list' shows by what")
+
+
+def pool_on_hosts(tx: Transaction, name: str | None, tenant: str, offering: Offering | None = None) -> str | None:
+    """What hosts call the pool that a request names, else its offering, else the policy of its tenant.
 
     :raises NotFound: ``pool.unknown``"""
-    name = name or tx.policies.get(tenant).pool
-    return None if name is None else tx.pools.get(name).on_hosts
+    name = name or (offering and offering.pool) or tx.policies.get(tenant).pool or NO_POOL
+    return None if name == NO_POOL else tx.pools.get(name).on_hosts
 
 
 def check_pool_has(tx: Transaction, pool: str | None, size_bytes: int) -> None:

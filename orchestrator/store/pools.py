@@ -84,12 +84,16 @@ class Pools:
 
     def add(self, pool: Pool) -> None:
         """:raises Conflict: ``pool.exists``"""
-        if self.find(pool.name) is not None:
-            raise _exists(pool.name)
+        self.check_new(pool.name)
         try:
             self._db.execute(insert(pools).values(asdict(pool)))
         except IntegrityError as error:
             raise _exists(pool.name) from error
+
+    def check_new(self, name: str) -> None:
+        """:raises Conflict: ``pool.exists``"""
+        if self.find(name) is not None:
+            raise _exists(name)
 
     def find(self, name: str) -> Pool | None:
         row = self._db.execute(select(pools).where(pools.c.name == name)).one_or_none()

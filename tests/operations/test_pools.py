@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,13 @@ def test_a_pool_is_declared_on_one_host_and_known_to_all_that_mount_it(bare: Con
     info = service.get("fast")
     assert (info.pool.state, info.hosts) == ("ready", (L40S_HOST, OTHER))
     assert (info.pool.capacity_bytes, info.pool.claimed_bytes) == (1024 * GIB, 0), "once, not for each host"
-    refused("pool.exists", Conflict, lambda: service.create("fast"))
+    bare.hosts.effects.clear()
+    refused("pool.exists", Conflict, lambda: service.create("fast", host=OTHER))
+    assert bare.hosts.effects == [], "no host is asked for it"
     refused("pool.unknown", NotFound, lambda: service.get("slow"))
     refused("pool.not_reached", NoCapacity, lambda: service.create("slow"))
-    refused("pool.name_invalid", InvalidInput, lambda: service.create("a-name-that-is-too-long"))
+    for name in ("a-name-that-is-too-long", "none"):
+        refused("pool.name_invalid", InvalidInput, partial(service.create, name))
     assert run(bare, service.delete("fast").operation) == "done"
     assert service.list() == ()
     assert bare.machine(OTHER).pools["fast"].pool_id is None
@@ -218,6 +222,37 @@ def test_where_the_mount_is_gone_it_is_told_and_no_disk_is_said_to_be_lost(plane
     assert "vm.volume_missing" not in codes
     machine.pools["fast"] = pool
     assert "vm.pool_away" not in {finding.finding.code for finding in plane.findings.observe(L40S_HOST)}
+
+
+def test_an_offering_says_it_before_the_policy_and_a_request_before_both(plane: ControlPlane) -> None:
+    services, in_pool = plane.services, train(plane).spec.pool
+    offering = replace(MIGRATABLE, name="pooled", pool="fast")
+    refused("pool.unknown", NotFound, lambda: services.offerings.put(replace(offering, pool="slow"), look_up=False))
+    services.offerings.put(offering, look_up=False)
+    other = replace(create_vm("own", profile="pooled", start=False), pool="none")
+    for wanted, pool in ((create_vm("pooled", profile="pooled", start=False), in_pool), (other, None)):
+        question = Question(profile="pooled", pool=wanted.pool, disk_bytes=2048 * GIB)
+        code = "" if pool is None else "pool.full"
+        assert code == "" or refused(code, NoCapacity, partial(services.capacity.explain, question))
+        run(plane, services.vms.create(wanted).operation)
+        vm = services.vms.get("default", wanted.name)
+        with plane.store.read() as tx:
+            claim = tx.claims.find(vm.id)
+        assert claim is not None
+        assert (vm.spec.pool, claim.disk_bytes) == (pool, 0 if pool else vm.spec.disk_bytes)
+        assert services.vms.create(wanted).existing
+    refused("vm.exists", Conflict, lambda: services.vms.create(replace(other, pool="fast")))
+    refused("vm.exists", Conflict, lambda: services.vms.create(replace(other, name="pooled")))
+    services.tenancy.policies.change("default", {"pool": "fast"})
+    assert services.volumes.create("default", "bare", SIZE, pool="none").volume.pool is None
+    refused("volume.exists", Conflict, lambda: services.volumes.create("default", "bare", SIZE, pool="fast"))
+    refused("volume.exists", Conflict, lambda: services.volumes.create("default", "data", SIZE, pool="none"))
+    services.tenancy.policies.change("default", {"pool": None})
+    for name in ("train", "pooled"):
+        run(plane, services.vms.delete("default", name).operation)
+    run(plane, services.volumes.delete("default", "data").operation)
+    error = refused("pool.in_use", Conflict, lambda: services.pools.delete("fast"))
+    assert "offerings name pool fast: pooled" in error.message
 
 
 def test_the_same_request_again_is_the_same_vm(plane: ControlPlane) -> None:

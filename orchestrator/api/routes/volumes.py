@@ -34,7 +34,8 @@ class CreateVolumeBody(StrictForm, example={"name": "data", "size_bytes": 214748
     host: Name | None = None
     """Where it shall lie; null: where its first VM goes, or in its pool."""
     pool: Name | None = None
-    """Which it shall lie in, so that each host that has the pool reaches it; null: on a host's own disk."""
+    """Which it shall lie in, so that each host that has the pool reaches it; none: on a host's own disk; null: as its
+    tenant's policy says."""
 
 
 class AttachVolumeBody(StrictForm, example={"vm": "train"}):

@@ -11,6 +11,7 @@ from orchestrator.cli.manifest.observed import about_of, observe, offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Denied, NotFound
+from orchestrator.core.hosts.pool import NO_POOL
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest, ManifestVm, WantedGroup, WantedVolume
 from orchestrator.core.offerings.offering import Offering
@@ -36,10 +37,16 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     vms = [vm for vm in existing.vms.values() if tenant in {None, vm.vm.tenant} and vm.vm.image]
     tenants = sorted(client.tenants(), key=lambda one: str(one["name"]))
     entries = [entry for row in tenants if tenant in {None, row["name"]} for entry in _tenant(client, row)]
+    offerings = [offering_of(offering) for offering in client.offerings()]
+    offered = {offering.name for offering in offerings if offering.pool is not None}
+
+    bare = {vm.vm.tenant for vm in vms if vm.vm.pool is None}
+    bare |= {volume.tenant for volume in existing.volumes.values() if volume.pool is None}
+    usual = {owner for owner in bare if tenant in {None, owner} and _has_pool(client, owner)}
     manifest = {
         "schema_version": 1,
         "tenants": [entry for entry in entries if entry != {"name": DEFAULT_TENANT}],
-        "offerings": [] if tenant else [_offering(offering_of(offering)) for offering in client.offerings()],
+        "offerings": [] if tenant else [_offering(offering) for offering in offerings],
         "networks": [
             _network(network) | _said(existing.abouts["network", key])
             for key, network in existing.networks.items()
@@ -51,11 +58,11 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
             if tenant in {None, group.tenant} and not _is_untouched(group, existing.abouts["security_group", key])
         ],
         "volumes": [
-            _volume(volume) | _said(existing.abouts["volume", key])
+            _volume(volume, volume.tenant in usual) | _said(existing.abouts["volume", key])
             for key, volume in existing.volumes.items()
             if tenant in {None, volume.tenant}
         ],
-        "vms": [_vm(vm) for vm in _settled(vms)],
+        "vms": [_vm(vm, vm.vm.profile in offered or vm.vm.tenant in usual) for vm in _settled(vms)],
     }
     return {key: value for key, value in manifest.items() if value}
 
@@ -94,6 +101,13 @@ def _tenant(client: Client, tenant: Json) -> Iterator[dict[str, Any]]:
     yield {"name": name} | ({"quota": quota} if quota else {}) | _said(about_of(tenant))
 
 
+def _has_pool(client: Client, tenant: str) -> bool:
+    try:
+        return client.policy(tenant)["pool"] is not None
+    except (Denied, NotFound):  # deleted meanwhile
+        return False
+
+
 def _said(about: About) -> dict[str, Any]:
     members = {"description": about.description, "labels": dict(about.labels)}
     return {key: value for key, value in members.items() if value}
@@ -129,8 +143,9 @@ def _group(group: WantedGroup) -> dict[str, Any]:
     return entry | ({"uses": uses} if uses else {})
 
 
-def _volume(volume: WantedVolume) -> dict[str, Any]:
-    in_pool = {} if volume.pool is None else {"pool": volume.pool}
+def _volume(volume: WantedVolume, says_none: bool) -> dict[str, Any]:
+    pool = volume.pool or (NO_POOL if says_none else None)
+    in_pool = {} if pool is None else {"pool": pool}
     return {"name": volume.name, "tenant": volume.tenant, "size": show_size(volume.size_bytes), **in_pool}
 
 
@@ -154,10 +169,12 @@ def _settled(vms: Iterable[ExistingVm]) -> Iterable[ExistingVm]:
     return (vm for vm in vms if vm.state in {"running", "stopped"} | BUSY and vm.state != "deleting")
 
 
-def _vm(existing: ExistingVm) -> dict[str, Any]:
+def _vm(existing: ExistingVm, says_none: bool) -> dict[str, Any]:
+    """``says_none``: a new one that names no pool would lie in one."""
     vm = existing.vm
     members: dict[str, Any] = {
         **dict(_shape(vm)),
+        "pool": vm.pool or (NO_POOL if says_none else None),
         "addresses": dict(vm.addresses),
         "labels": dict(vm.labels),
         "protected": vm.protected or None,

@@ -10,6 +10,7 @@ from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.client.client import Client
 from orchestrator.core.errors import Denied, NotFound, Reason
+from orchestrator.core.hosts.pool import NO_POOL
 from orchestrator.core.manifest import Existing, Manifest, ManifestVm
 from orchestrator.core.names import closest, near
 from orchestrator.core.security_groups import DEFAULT_GROUP
@@ -115,7 +116,7 @@ def _volumes(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Ite
 def _pools(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
     volumes = [volume for volume in wanted.volumes if volume.key not in existing.volumes]
     users = [*((vm.pool, _said(vm)) for vm in new), *((volume.pool, f"volume {volume.key}") for volume in volumes)]
-    for name in sorted({pool for pool, _ in users if pool is not None}):
+    for name in sorted({pool for pool, _ in users if pool not in {None, NO_POOL}}):
         yield from _refused(partial(client.pool, name), "pool", name, [user for pool, user in users if pool == name])
 
 

@@ -21,6 +21,8 @@ PoolState = Literal["new", "ready", "deleting"]
 
 DIRECTORY: Final = "pools"
 """Below the agent's; pools are mounted there."""
+NO_POOL: Final = "none"
+"""What is said for a pool where a disk is to lie on its host's own disk, whatever its profile or tenant says."""
 MAX_NAME: Final = 16
 """Characters: the names of its files have its name in them."""
 HOLDER: Final = "pool.holder"

@@ -69,6 +69,8 @@ class Offering:
     """The same of its memory, like 32GiB."""
     disk: str | None = None
     """The same of its disk, like 100GiB."""
+    pool: str | None = None
+    """Pool that its disk lies in where its request names none; None: as its tenant's policy says."""
     mixed_sizes: bool = False
     """The GPU is in heterogeneous mode: vGPUs of several sizes may share it."""
     numa: NumaPolicy = "prefer"

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.core.errors import Conflict, Denied
+from orchestrator.core.errors import Denied
 from orchestrator.core.tenancy.access import ADMINISTERING, EVERYWHERE, Caller, Grant
 from orchestrator.core.tenancy.audit import audit_key
 from orchestrator.core.tenancy.key_ring import origin_of
@@ -21,6 +21,7 @@ from orchestrator.ports.identity import Identities
 from orchestrator.services.acting import actor
 from orchestrator.services.audit import AuditService
 from orchestrator.services.change_allowance import ChangeAllowance
+from orchestrator.services.pools import check_may_be_usual
 from orchestrator.services.request_keys import RequestKeyService
 from orchestrator.services.tenancy.quotas import QuotaService
 from orchestrator.services.tenancy.tenants import TenantService, known_tenant
@@ -136,10 +137,7 @@ class PolicyService:
             before = tx.policies.get(tenant)
             policy = changed_policy(before, values)
             if policy.pool != before.pool and policy.pool is not None:
-                pool = tx.pools.get(policy.pool)
-                if pool.state != "ready":
-                    hint = "'vgpuctl operation list' shows by what"
-                    raise Conflict("pool.busy", f"pool {pool.name} is {pool.state}", hint=hint)
+                check_may_be_usual(tx, policy.pool)
             if policy == before:
                 return policy
             tx.policies.put(tenant, policy)

@@ -83,8 +83,7 @@ class _Ties:
     disk_bytes: int
     networks: tuple[Network, ...]
     volumes: tuple[str, ...]
-    """This and the next as hosts call them."""
-    pool: str | None
+    """As hosts call them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,9 +328,10 @@ class CapacityService:
     def _wanted(self, tx: Transaction, question: Question, offering: Offering, ties: _Ties) -> Wanted:
         check_supported(offering)
         check_name(question.tenant, what="tenant")
-        check_pool_has(tx, ties.pool, question.disk_bytes)
-        disk_bytes = question.host_disk_bytes + ties.disk_bytes
-        tied = replace(question, host=ties.host, disk_bytes=disk_bytes, pool=ties.pool, volumes=ties.volumes)
+        pool = pool_on_hosts(tx, question.pool, question.tenant, offering)
+        check_pool_has(tx, pool, question.disk_bytes)
+        question = replace(question, host=ties.host, pool=pool, volumes=ties.volumes)
+        tied = replace(question, disk_bytes=question.host_disk_bytes + ties.disk_bytes)
         bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count)
         return with_site_rules(tx, self.index, with_networks(tx, bare, ties.networks))
 
@@ -359,8 +359,7 @@ def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties
     networks = tuple(network_for(tx, question.tenant, name) for name in question.networks)
     volumes = volumes_for(tx, question.tenant, question.volumes, host)
     where, disk_bytes = place_with(volumes, host, 0)
-    on_hosts, pool = tuple(volume.on_hosts for volume in volumes), pool_on_hosts(tx, question.pool, question.tenant)
-    return _Ties(where, disk_bytes, networks, on_hosts, pool)
+    return _Ties(where, disk_bytes, networks, tuple(volume.on_hosts for volume in volumes))
 
 
 def _most(number: int, question: Question) -> int:

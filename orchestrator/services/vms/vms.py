@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.hosts.pool import NO_POOL
 from orchestrator.core.hosts.pool import short_of as short_of_pool
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
@@ -144,7 +145,8 @@ class VmService(VmListing):
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         known = self.planner.index.known.of_tenants({request.tenant})
         offering = known.resolve(request.profile)
-        on_hosts, pool = tuple(volume.on_hosts for volume in volumes), pool_on_hosts(tx, request.pool, request.tenant)
+        on_hosts = tuple(volume.on_hosts for volume in volumes)
+        pool = pool_on_hosts(tx, request.pool, request.tenant, offering)
         spec = spec_of(known.sized(request, offering), secret, networks, on_hosts, pool)
         check_pool_has(tx, pool, spec.disk_bytes)
         roles = wanted_roles(request, offering)
@@ -372,7 +374,7 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
         request = replace(request, image=vm.spec.image)
     networks = vm.spec.networks if tuple(map(short_name, vm.spec.networks)) == request.networks else request.networks
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
-    pool = vm.spec.pool if request.pool in {None, short_of_pool(vm.spec.pool or "")} else request.pool
+    pool = vm.spec.pool if request.pool in {None, short_of_pool(vm.spec.pool or NO_POOL)} else request.pool
     wanted: VmSpec = replace(spec_of(request, kept, networks, volumes, pool), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or user_data != request.user_data or not check_addresses(vm, request.addresses):
         raise already_there(vm, wanted)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
+from orchestrator.core.hosts.pool import NO_POOL
 from orchestrator.core.labels import kept_from, show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
@@ -74,7 +75,7 @@ class VolumeService:
             known_tenant(tx, tenant)
             existing = tx.volumes.find(tenant, name)
             in_pool = None if host is not None else pool_on_hosts(tx, pool, tenant)
-            if existing is not None and _is_same(existing, size_bytes, host, None if pool is None else in_pool):
+            if existing is not None and _is_same(existing, size_bytes, host, pool and (in_pool or NO_POOL)):
                 return _info(tx, existing)
             _check_not_kept(tx, tenant, host)
             volume = Volume(
@@ -297,7 +298,7 @@ def _grown(tx: Transaction, volume: Volume, size_bytes: int) -> tuple[Volume, Vo
 
 def _is_same(existing: Volume, size_bytes: int, host: str | None, pool: str | None) -> bool:
     """As what is asked for now; None: anywhere."""
-    same_place = host in {None, existing.host} and pool in {None, existing.pool}
+    same_place = host in {None, existing.host} and pool in {None, existing.pool or NO_POOL}
     return existing.size_bytes == size_bytes and same_place
 
 

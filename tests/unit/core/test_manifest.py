@@ -319,7 +319,10 @@ def test_a_network_on_another_bridge_is_another_network(
     assert [(one.field, one.there, one.wanted) for change in found for one in change.fields] == differing
 
 
-@pytest.mark.parametrize(("pool", "told"), [("fast", []), (None, []), ("slow", [("pool", "fast", "slow")])])
+@pytest.mark.parametrize(
+    ("pool", "told"),
+    [("fast", []), (None, []), ("slow", [("pool", "fast", "slow")]), ("none", [("pool", "fast", "none")])],
+)
 def test_a_volume_that_lies_in_another_pool_is_refused_and_one_that_names_none_is_left(
     pool: str | None, told: list[object]
 ) -> None:

@@ -109,6 +109,9 @@ options:
     description: The same of its disk, like 100GiB.
     type: str
     version_added: 0.3.0
+  pool:
+    description: "Pool that its disk lies in where its request names none; left out: as its tenant's policy says."
+    type: str
   mixed_sizes:
     description: "The GPU is in heterogeneous mode: vGPUs of several sizes may share it."
     type: bool
@@ -213,6 +216,7 @@ FORM = {
     "vcpus": {"type": "int"},
     "memory": {"type": "str"},
     "disk": {"type": "str"},
+    "pool": {"type": "str"},
     "mixed_sizes": {"type": "bool", "default": False},
     "numa": {"type": "str", "choices": ["any", "prefer", "strict"], "default": "prefer"},
     "cpu": {"type": "str", "choices": ["shared", "pinned"], "default": "shared"},
