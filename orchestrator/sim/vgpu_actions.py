@@ -71,12 +71,12 @@ def drop(machine: SimulatedMachine, gpu: str, start: int, vm: str) -> None:
 
 
 def forget_gone(machine: SimulatedMachine, vm: str) -> None:
-    """What the ledger has of vGPUs and instances of the VM that are not there."""
+    """What the ledger has of the VM's domain, which is undefined, and of vGPUs and instances that are not there."""
     kernel = machine.kernel
     present = {f"mdev:{uuid}" for uuid in kernel.mdevs} | {f"vf:{function}" for function in kernel.typed}
     present |= {f"gi:{gpu.address}:{start}" for gpu in kernel.gpus for _, start in gpu.instances.values()}
     for key in [key for key in machine.ledger.owners if machine.owner(key) == vm]:
-        if key.startswith(("mdev:", "vf:", "gi:")) and key.removesuffix(f":{vm}") not in present:
+        if key.startswith(("domain:", "mdev:", "vf:", "gi:")) and key.removesuffix(f":{vm}") not in present:
             release(machine, key, vm)
 
 

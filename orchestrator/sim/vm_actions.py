@@ -263,9 +263,9 @@ def _described(domain: DomainDescription) -> Domain:
 
 
 def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
-    key, domain = f"domain:{action.vm}", machine.domains.get(action.vm)
+    domain = machine.domains.get(action.vm)
     if domain is not None:
-        if machine.owner(key) is None:
+        if machine.owner(f"domain:{action.vm}") is None:
             raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
         if domain.running:
             raise Conflict("vm.running", "the VM is running")
@@ -273,7 +273,6 @@ def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
         for kept in (machine.consoles, machine.described):
             kept.pop(action.vm, None)
     machine.nvram.discard(action.vm)
-    release(machine, key, action.vm)
     forget_gone(machine, action.vm)
     return ActionResult(changed=domain is not None)
 
@@ -366,12 +365,11 @@ def ensure_network(machine: SimulatedMachine, action: EnsureNetwork) -> ActionRe
 
 def ensure_bridged(machine: SimulatedMachine, action: EnsureBridgedNetwork) -> ActionResult:
     uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
-    bridge = bridge_of(machine.bridges, uplink)
-    if isinstance(bridge, str):
+    if isinstance(bridge := bridge_of(machine.bridges, uplink), str):
         raise Conflict(bridge, why_not(bridge, uplink))
-    before = len(machine.networks)
+    changed = action.name not in machine.networks
     machine.networks[action.name] = None
-    return ActionResult(changed=len(machine.networks) > before)
+    return ActionResult(changed=changed)
 
 
 def remove_network(machine: SimulatedMachine, action: RemoveNetwork) -> ActionResult:
