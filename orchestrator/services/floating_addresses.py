@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.floating_addresses import MAX_OF_TENANT, FloatingAddress, unknown_address
+from orchestrator.core.tenancy.quota import FLOATING_AMOUNTS
 from orchestrator.core.vms.network import short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
 from orchestrator.services.changes_in_ovn import ChangesInOvn
+from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import known_vm
-from orchestrator.services.ways_out import chosen_or_free, provider_network, taking
+from orchestrator.services.vms.ports import taking
+from orchestrator.services.ways_out import chosen_or_free, provider_network
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -51,7 +54,8 @@ class FloatingAddressService:
 
         :raises NotFound: ``tenant.unknown``, ``network.no_provider``
         :raises InvalidInput: ``network.which_provider``, ``network.address_invalid``
-        :raises Conflict: ``network.address_taken``, ``address.too_many``; :raises NoCapacity: ``network.full``"""
+        :raises Conflict: ``network.address_taken``, ``address.too_many``; :raises NoCapacity: ``network.full``
+        :raises QuotaExceeded: ``quota.exceeded``"""
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
             its = {each.address: each for each in tx.floating_addresses.list(tenant)}
@@ -64,7 +68,8 @@ class FloatingAddressService:
                     hint=hint,
                 )  # fmt: skip
             outside, _, provider = provider_network(tx, network)
-            chosen = chosen_or_free(tx, outside, provider, address, self.ids.new_uuid())
+            more_within_quota(tx, tenant, FLOATING_AMOUNTS)
+            chosen = chosen_or_free(tx, outside, provider, address, self.ids.new_uuid(), tenant)
             floating = FloatingAddress(address=chosen, network=outside.name, tenant=tenant)
             with taking(chosen):
                 tx.floating_addresses.add(floating)

@@ -14,7 +14,7 @@ from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.overlay import NO_CHANGE, NewOvnNetwork, OvnNetworkChange
 from orchestrator.core.peering import check_grown
-from orchestrator.core.tenancy.quota import NETWORK_AMOUNTS
+from orchestrator.core.tenancy.quota import network_amounts
 from orchestrator.core.vms.network import (
     DEFAULT_NAME,
     DEFAULT_RANGE,
@@ -26,7 +26,6 @@ from orchestrator.core.vms.network import (
     host_networks,
     own_name,
     parse_subnet,
-    tenant_of,
     unknown_network,
 )
 from orchestrator.core.vms.vm import Vm
@@ -37,7 +36,7 @@ from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.ways_out import check_ends, check_leads_nowhere, give_back, is_seen, leads_alike, way_out
+from orchestrator.services.ways_out import check_ends, check_leads_nowhere, is_seen, leads_alike, way_out
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -86,7 +85,7 @@ class NetworkService:
             network = Network(name=name, subnet=chosen, shared=True)
         else:
             network = Network(name=own_name(tenant, name), subnet=chosen)
-            _check_number(tx, tenant)
+            _check_number(tx, network)
             if not operator:
                 check_of_tenant(chosen, _subnets(tx, tenant), self.subnets)
         tx.networks.add(network)
@@ -110,9 +109,9 @@ class NetworkService:
             existing = existing_of(tx, name, tenant, lambda known: leads_alike(known.overlay, overlay, out))
             if existing is not None:
                 return existing
-            _check_number(tx, tenant)
             leading = made if out is None else replace(made, out=way_out(tx, out, made))
             wanted = Network(name=own_name(tenant, name), overlay=leading)
+            _check_number(tx, wanted)
             tx.networks.add(wanted)
             self._note(tx, "add_network", wanted, wanted.place)
         return wanted
@@ -141,10 +140,11 @@ class NetworkService:
         with self.store.begin() as tx:
             if tenant is not None:
                 known_tenant(tx, tenant)
-                _check_number(tx, tenant)
             existing = existing_of(tx, name, tenant, lambda known: replace(known, shared=wanted.shared) == wanted)
             if existing is not None:
                 return existing
+            if tenant is not None:
+                _check_number(tx, wanted)
             _check_bridge_free(tx, uplink)
             tx.networks.add(wanted)
             self._note(tx, "add_network", wanted, wanted.place)
@@ -264,7 +264,7 @@ class NetworkService:
             vms = [vm for vm in tx.vms.list(tenant=network.tenant) if network.name in vm.spec.networks]
             if vms:
                 raise _in_use(network, vms)
-            give_back(tx, [check_leads_nowhere(tx, network)])
+            check_leads_nowhere(tx, network)
             tx.networks.remove(network.name)
             self._note(tx, "delete_network", network, network.place)
 
@@ -365,10 +365,11 @@ def _check_bridge_free(tx: Transaction, uplink: Uplink) -> None:
             )
 
 
-def _check_number(tx: Transaction, tenant: str) -> None:
+def _check_number(tx: Transaction, network: Network) -> None:
     """:raises Conflict: ``network.too_many``; :raises QuotaExceeded: ``quota.exceeded``"""
-    more_within_quota(tx, tenant, NETWORK_AMOUNTS)
-    if sum(tenant_of(network.name) == tenant for network in tx.networks.list()) >= MAX_OF_TENANT:
+    tenant = str(network.tenant)
+    more_within_quota(tx, tenant, network_amounts(network))
+    if sum(known.tenant == tenant for known in tx.networks.list()) >= MAX_OF_TENANT:
         hint = f"delete one that no VM is on; 'vgpuctl network list --tenant {tenant}' shows them"
         message = f"tenant {tenant} has {MAX_OF_TENANT} networks, and no tenant has more"
         raise Conflict("network.too_many", message, hint=hint)

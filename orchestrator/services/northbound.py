@@ -59,20 +59,42 @@ class NorthboundKeeper:
                 self._ended[0] = self.clock.monotonic()
 
     def repair(self) -> tuple[RowChange, ...]:
-        """What differed and was written; what somebody has changed meanwhile is left for the next time.
+        """What differed and was written; what somebody has changed meanwhile is left for the next time. When all of it
+        was, addresses that were nobody's any more are free.
 
         :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
-        if self.overlay is not None:
-            read_chassis(self.store, self.overlay)
-        with self.northbound.open() as session:
-            changes = tuple(_written(session, compare(self.store, session)))
-        if changes:
-            with self.store.begin() as tx:
-                tx.audit.append(
-                    at=self.clock.now(), actor=ACTOR, action="repair_northbound", subject=f"{len(changes)} rows",
-                    outcome=shown(changes),
-                )  # fmt: skip
+        try:
+            if self.overlay is not None:
+                read_chassis(self.store, self.overlay)
+        finally:  # without a southbound, too: gateways are those that were known last
+            changes = self._repair()
         return changes
+
+    def _repair(self) -> tuple[RowChange, ...]:
+        with self.store.read() as tx:  # before it is compared: OVN has none of these afterwards
+            left = _nobodys(tx)
+        with self.northbound.open() as session:
+            differing = compare(self.store, session)
+            changes = tuple(_written(session, differing))
+        released = left if len(changes) == len(differing) else frozenset()
+        if changes or released:
+            with self.store.begin() as tx:
+                tx.networks.release(released)
+                if changes:
+                    tx.audit.append(
+                        at=self.clock.now(), actor=ACTOR, action="repair_northbound", subject=f"{len(changes)} rows",
+                        outcome=shown(changes),
+                    )  # fmt: skip
+        return changes
+
+
+def _nobodys(tx: Transaction) -> frozenset[tuple[str, str]]:
+    """(network, address) of those that are kept for nobody but OVN. They come to nobody before they are released."""
+    left = tx.networks.without_vm()
+    left -= {(floating.network, floating.address) for floating in tx.floating_addresses.list()}
+    outs = (network.overlay.out for network in tx.networks.list() if network.overlay is not None)
+    left -= {(out.network, out.address) for out in outs if out is not None}
+    return left and left - {(port.network, port.address) for vm in tx.vms.list() for port in vm.ports}
 
 
 def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:

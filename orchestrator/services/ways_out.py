@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
@@ -12,8 +10,7 @@ from orchestrator.core.names import near
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, WayOut
 from orchestrator.core.provider_networks import addresses_of, overlapping
 from orchestrator.core.vms.network import Network
-from orchestrator.services.vms.ports import free_address
-from orchestrator.store.records import ClaimLost
+from orchestrator.services.vms.ports import check_nobodys, free_address, taking
 from orchestrator.store.transaction import Transaction
 
 
@@ -65,18 +62,10 @@ def check_ends(tx: Transaction, overlay: OvnNetwork | None) -> None:
         raise Conflict("network.subnet_overlaps", message, hint="choose another subnet, or another way out")
 
 
-@contextmanager
-def taking(address: str) -> Iterator[None]:
-    """:raises Conflict: ``network.address_taken``: another was faster"""
-    try:
-        yield
-    except ClaimLost as error:
-        hint = "try again: another one is free then"
-        raise Conflict("network.address_taken", f"somebody else took {address} just now", hint=hint) from error
-
-
-def chosen_or_free(tx: Transaction, network: Network, provider: ProviderPlace, address: str | None, seed: str) -> str:
-    """An address of a provider network that nobody has.
+def chosen_or_free(
+    tx: Transaction, network: Network, provider: ProviderPlace, address: str | None, seed: str, tenant: str
+) -> str:
+    """An address of a provider network that nobody has, for the tenant.
 
     :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
     :raises NoCapacity: ``network.full``"""
@@ -85,9 +74,7 @@ def chosen_or_free(tx: Transaction, network: Network, provider: ProviderPlace, a
     if not is_in(address, provider):
         hint = f"one of {provider.first} to {provider.last}, or none for a free one"
         raise InvalidInput("network.address_invalid", f"{ascii(address)[:40]} is none of {network.name}", hint=hint)
-    if tx.networks.taken(network.name, (address,)):
-        hint = "choose another, or none and get a free one"
-        raise Conflict("network.address_taken", f"{address} is somebody's on {network.name}", hint=hint)
+    check_nobodys(tx, network, address, tenant)
     return address
 
 
@@ -102,13 +89,16 @@ def is_in(address: str, provider: ProviderPlace) -> bool:
 def _free(tx: Transaction, network: Network, provider: ProviderPlace, seed: str) -> str:
     address = free_address(tx, network.name, addresses_of(provider, seed))
     if address is None:
-        hint = "'vgpuctl network address list' shows the tenant's; an operator adds another provider network"
+        hint = (
+            "'vgpuctl network address list' shows the tenant's; what was given back is free within a minute, and an "
+            "operator adds another provider network"
+        )
         raise NoCapacity("network.full", f"every address of provider network {network.name} is taken", hint=hint)
     return address
 
 
-def check_leads_nowhere(tx: Transaction, network: Network) -> Network:
-    """The same, which is to go, when nobody needs it. :raises Conflict: ``network.in_use``"""
+def check_leads_nowhere(tx: Transaction, network: Network) -> None:
+    """That nobody needs one that is to go. :raises Conflict: ``network.in_use``"""
     ways = [other.short for other in tx.networks.list() if _leads_through(other, network.name)]
     addresses = [
         each.address for each in tx.floating_addresses.list() if network.name in {each.network, each.card_network}
@@ -117,19 +107,11 @@ def check_leads_nowhere(tx: Transaction, network: Network) -> Network:
         if names:
             hint = "delete them first, or have their tenants do it"
             raise Conflict("network.in_use", f"{what} {network.short}: {', '.join(names[:10])}", hint=hint)
-    return network
 
 
 def _leads_through(network: Network, name: str) -> bool:
     out = None if network.overlay is None else network.overlay.out
     return out is not None and out.network == name
-
-
-def give_back(tx: Transaction, networks: Iterable[Network]) -> None:
-    """The addresses by which these, which go, led out."""
-    for network in networks:
-        if network.overlay is not None and network.overlay.out is not None:
-            tx.networks.unclaim(network.overlay.out.network, network.overlay.out.address)
 
 
 def is_seen(network: Network) -> bool:

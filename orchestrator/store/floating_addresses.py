@@ -8,24 +8,28 @@ from dataclasses import asdict
 from sqlalchemy import delete, insert, select, update
 
 from orchestrator.core.floating_addresses import FloatingAddress
+from orchestrator.core.tenancy.quota import FLOATING_AMOUNTS
 from orchestrator.store.events import Events
 from orchestrator.store.networks import Networks
 from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import floating_addresses
+from orchestrator.store.usage import TenantUsage
 
 
 class FloatingAddresses:
     """Each is taken on its provider network too, where VMs and routers have theirs."""
 
-    def __init__(self, connection: Statements, networks: Networks, events: Events) -> None:
+    def __init__(self, connection: Statements, networks: Networks, tenants: TenantUsage, events: Events) -> None:
         self._db = connection
         self._networks = networks
+        self._tenants = tenants
         self._events = events
 
     def add(self, floating: FloatingAddress) -> None:
         """:raises ClaimLost: it is taken"""
         self._networks.claim(floating.network, floating.address)
         self._db.execute(insert(floating_addresses).values(asdict(floating)))
+        self._tenants.change(floating.tenant, {}, FLOATING_AMOUNTS)
         self._note(floating, "created")
 
     def update(self, floating: FloatingAddress) -> None:
@@ -36,10 +40,10 @@ class FloatingAddresses:
         self._note(floating, "detached" if floating.vm is None else "attached")
 
     def remove(self, floating: FloatingAddress) -> None:
-        """Gone already is fine."""
-        self._networks.unclaim(floating.network, floating.address)
+        """It is nobody's before OVN has let go (Networks.release). Gone already is fine."""
         its = floating_addresses.c.address == floating.address
         if self._db.execute(delete(floating_addresses).where(its)).rowcount:
+            self._tenants.change(floating.tenant, FLOATING_AMOUNTS, {})
             self._note(floating, "removed")
 
     def list(self, tenant: str | None = None, *, vm: str | None = None) -> tuple[FloatingAddress, ...]:

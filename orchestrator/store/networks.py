@@ -15,7 +15,7 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.provider_networks import KnownChassis
-from orchestrator.core.tenancy.quota import NETWORK_AMOUNTS
+from orchestrator.core.tenancy.quota import network_amounts
 from orchestrator.core.vms.network import Network, short_name, tenant_of, unknown_network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.events import Events
@@ -47,7 +47,7 @@ class Networks:
             raise Conflict("network.exists", f"there is already a network {network.name}", hint="choose another name")
         self._db.execute(insert(networks).values(_network_values(network)))
         if network.tenant is not None:
-            self._tenants.change(network.tenant, {}, NETWORK_AMOUNTS)
+            self._tenants.change(network.tenant, {}, network_amounts(network))
         self._note(network.name, "created")
 
     def find(self, name: str) -> Network | None:
@@ -65,7 +65,7 @@ class Networks:
         return tuple(_network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
 
     def taken(self, name: str, addresses: Iterable[str]) -> frozenset[str]:
-        """Of these addresses on a network of kind ovn those that VMs have."""
+        """Of these addresses on a network of kind ovn those that are somebody's, or that OVN may still have."""
         wanted = port_addresses.c.network == name, port_addresses.c.address.in_(tuple(addresses))
         return frozenset(self._db.execute(select(port_addresses.c.address).where(*wanted)).scalars())
 
@@ -84,10 +84,32 @@ class Networks:
         except IntegrityError as error:
             raise ClaimLost(f"address {address}: {error.orig}") from error
 
-    def unclaim(self, name: str, address: str) -> None:
-        """Gone already is fine."""
+    def holder(self, name: str, address: str) -> str | None:
+        """Id of the VM that has it; None: none has."""
         at = port_addresses.c
-        self._db.execute(delete(port_addresses).where((at.network == name) & (at.address == address) & at.vm.is_(None)))
+        query = select(at.vm).where(at.network == name, at.address == address)
+        holder: str | None = self._db.execute(query).scalar_one_or_none()
+        return holder
+
+    def keep(self, vm: Vm) -> None:
+        """The addresses of its ports are its no more, and nobody else's before OVN has let go (:meth:`release`)."""
+        at = port_addresses.c
+        for port in vm.ports:
+            its = at.network == port.network, at.vm == vm.id
+            self._db.execute(update(port_addresses).where(*its).values(vm=None))
+
+    def without_vm(self) -> frozenset[tuple[str, str]]:
+        """(network, address) of those that are no VM's."""
+        at = port_addresses.c
+        rows = self._db.execute(select(at.network, at.address).where(at.vm.is_(None)))
+        return frozenset((row.network, row.address) for row in rows)
+
+    def release(self, addresses: Iterable[tuple[str, str]]) -> None:
+        """They are free. Gone already is fine."""
+        at = port_addresses.c
+        for name, address in addresses:
+            its = at.network == name, at.address == address, at.vm.is_(None)
+            self._db.execute(delete(port_addresses).where(*its))
 
     def chassis(self) -> tuple[KnownChassis, ...]:
         """Hosts of OVN as they were last put here."""
@@ -104,15 +126,17 @@ class Networks:
 
     def update(self, network: Network) -> None:
         """By its name."""
+        if network.tenant is not None:
+            self._tenants.change(network.tenant, network_amounts(self.get(network.name)), network_amounts(network))
         self._db.execute(update(networks).where(networks.c.name == network.name).values(_network_values(network)))
         self._note(network.name, "changed")
 
     def remove(self, name: str) -> None:
         """Gone already is fine."""
-        if self._db.execute(delete(networks).where(networks.c.name == name)).rowcount:
-            tenant = tenant_of(name)
-            if tenant is not None:
-                self._tenants.change(tenant, NETWORK_AMOUNTS, {})
+        network = self.find(name)
+        if network is not None and self._db.execute(delete(networks).where(networks.c.name == name)).rowcount:
+            if network.tenant is not None:
+                self._tenants.change(network.tenant, network_amounts(network), {})
             self._note(name, "removed")
 
     def _note(self, name: str, change: str) -> None:

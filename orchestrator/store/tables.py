@@ -167,7 +167,7 @@ port_addresses = Table(
     Column("network", String(127), primary_key=True), Column("address", String(15), primary_key=True),
     Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), index=True),
 )  # fmt: skip
-"""On networks of kind ovn; ``vms.ports`` says the same of each VM. ``vm`` null: of a way out, or a floating one."""
+"""On networks of kind ovn; ``vms.ports`` says the same of each VM. ``vm`` null: of no VM (store/networks.py)."""
 
 floating_addresses = Table(
     "floating_addresses", metadata,

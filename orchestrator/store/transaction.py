@@ -64,7 +64,7 @@ class Transaction:
             Networks(db, self.tenant_usage, self.events),
             SecurityGroups(db, self.tenant_usage, self.events),
         )
-        self.floating_addresses = FloatingAddresses(db, self.networks, self.events)
+        self.floating_addresses = FloatingAddresses(db, self.networks, self.tenant_usage, self.events)
         self.pools, self.volumes = Pools(db), Volumes(db, self.usage, self.tenant_usage, self.events)
         self.offerings = Offerings(db, self.events)
         self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)

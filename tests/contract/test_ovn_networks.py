@@ -253,6 +253,7 @@ def test_a_card_that_could_not_be_attached_has_no_address(
     after = plane.services.vms.get("default", "train")
     assert (after.state, after.ports, after.spec) == (before.state, (), before.spec)
     northbound.away = False
+    _keeper(plane).repair()
     assert _create(plane, "other", addresses={"blue": "10.0.0.4"}).ports[0].address == "10.0.0.4"
     _refused("network.address_invalid", lambda: attach("default", "other", "default", "10.88.0.9"))
     plane.services.vms.create(replace(create_vm("far", profile="NVIDIA L40S-12Q"), network="default"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,15 @@ from orchestrator.adapters.ansible.ssh_proxy import tcp_stream
 from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.adapters.ovn.tracing import OvnTracer
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import (
+    Conflict,
+    InvalidInput,
+    NoCapacity,
+    NotFound,
+    Retryable,
+    Unknown,
+    VgpuctlError,
+)
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.northbound.networks import router_mac
@@ -47,6 +55,12 @@ def northbound(ovn: RealOvn) -> MaybeAway:
 
 @pytest.fixture
 def plane(tmp_path: Path, ovn: RealOvn, northbound: MaybeAway) -> Iterator[ControlPlane]:
+    with leading_outside(tmp_path, ovn, northbound) as made:
+        yield made
+
+
+@contextmanager
+def leading_outside(tmp_path: Path, ovn: RealOvn, northbound: MaybeAway) -> Iterator[ControlPlane]:
     """The host with T4s leads outside, and the other one does not."""
     for name, number in ((T4_HOST, 1), (L40S_HOST, 2)):
         ovn.sbctl("--may-exist", "chassis-add", name, "geneve", f"192.0.2.{number}")
@@ -67,19 +81,19 @@ def plane(tmp_path: Path, ovn: RealOvn, northbound: MaybeAway) -> Iterator[Contr
         ovn.sbctl("--if-exists", "chassis-del", name)
 
 
-def _create(plane: ControlPlane, name: str, network: str = "blue", **members: Any) -> Vm:
+def create(plane: ControlPlane, name: str, network: str = "blue", **members: Any) -> Vm:
     plane.services.vms.create(replace(create_vm(name, profile="GRID T4-2Q"), network=network, **members))
     plane.engine.drain()
     return plane.services.vms.get("default", name)
 
 
-def _differ(plane: ControlPlane) -> list[str]:
+def differ(plane: ControlPlane) -> list[str]:
     assert plane.world.northbound is not None
     with plane.world.northbound.open() as session:
         return [change.words for change in compare(plane.store, session)]
 
 
-def _repair(plane: ControlPlane, overlay: OvnDatabases | None = None) -> None:
+def repair(plane: ControlPlane, overlay: OvnDatabases | None = None) -> None:
     assert plane.world.northbound is not None
     NorthboundKeeper(
         store=plane.store, northbound=plane.world.northbound, clock=plane.world.clock, leads=lambda: True,
@@ -87,34 +101,34 @@ def _repair(plane: ControlPlane, overlay: OvnDatabases | None = None) -> None:
     ).repair()  # fmt: skip
 
 
-def _nats(ovn: RealOvn) -> set[str]:
+def nats(ovn: RealOvn) -> set[str]:
     rows = ovn.nbctl("--bare", "--no-headings", "--format=csv", "--columns=type,external_ip,logical_ip", "list", "nat")
     return set(rows.split())
 
 
-def _refused(code: str, kind: type[VgpuctlError], act: Any, *words: Any) -> None:
-    with pytest.raises(kind) as refused:
+def refused(code: str, kind: type[VgpuctlError], act: Any, *words: Any) -> None:
+    with pytest.raises(kind) as error:
         act(*words)
-    assert refused.value.code == code
+    assert error.value.code == code
 
 
 def test_a_network_has_a_router_outside_from_its_first_vm_on(plane: ControlPlane, ovn: RealOvn) -> None:
     assert ovn.nbctl("list", "nat") == ""
-    vm = _create(plane, "web")
+    vm = create(plane, "web")
     address = next(known.overlay.out.address for known in plane.services.networks.list()
                    if known.overlay is not None and known.overlay.out is not None)  # fmt: skip
-    assert _nats(ovn) == {f"snat,{address},{subnet}" for subnet in BLUE.subnets}
+    assert nats(ovn) == {f"snat,{address},{subnet}" for subnet in BLUE.subnets}
     assert "192.0.2.1" in ovn.nbctl("lr-route-list", "default.blue")
     assert T4_HOST in ovn.nbctl("--bare", "--columns=chassis_name", "list", "gateway_chassis")
     assert ovn.nbctl("--bare", "--columns=tag", "find", "logical_switch_port", "type=localnet").strip() == "120"
     options = ovn.nbctl("--bare", "--columns=options", "list", "dhcp_options")
     assert {"router=10.0.0.1", "router=10.0.1.1", "router=192.0.2.1"} <= set(options.split())
     assert "classless" not in options
-    assert _differ(plane) == []
+    assert differ(plane) == []
     plane.services.vms.delete("default", vm.spec.name)
     plane.engine.drain()
     plane.services.networks.delete("blue", "default")
-    _repair(plane)
+    repair(plane)
     assert ovn.nbctl("list", "nat") + ovn.nbctl("list", "gateway_chassis") == ""
     assert ovn.nbctl("--bare", "--columns=name", "list", "logical_switch").split() == ["outside"]
     with plane.store.read() as tx:
@@ -123,82 +137,64 @@ def test_a_network_has_a_router_outside_from_its_first_vm_on(plane: ControlPlane
 
 def test_a_floating_address_leads_from_vm_to_vm_and_stays_its_tenants(plane: ControlPlane, ovn: RealOvn) -> None:
     floating = plane.services.floating_addresses
-    web, db = _create(plane, "web"), _create(plane, "db")
+    web, db = create(plane, "web"), create(plane, "db")
     address = floating.create("default").address
     assert floating.create("default", address=address).address == address
     for vm in (web, db):
         for _ in range(2):
             info = floating.attach("default", address, vm.spec.name)
             assert (info.vm, info.vm_network) == (vm.spec.name, "blue")
-        assert {row for row in _nats(ovn) if row.startswith("dnat")} == {
+        assert {row for row in nats(ovn) if row.startswith("dnat")} == {
             f"dnat_and_snat,{address},{vm.ports[0].address}"
         }
-        assert _differ(plane) == []
+        assert differ(plane) == []
     second = floating.create("default").address
-    _refused("address.vm_has_one", Conflict, floating.attach, "default", second, "db")
-    _refused("address.in_use", Conflict, floating.delete, "default", address)
+    refused("address.vm_has_one", Conflict, floating.attach, "default", second, "db")
+    refused("address.in_use", Conflict, floating.delete, "default", address)
     plane.services.vms.stop("default", "db")
     plane.engine.drain()
     assert [each.vm for each in floating.list(("default",)) if each.address == address] == ["db"]
     plane.services.vms.delete("default", "db")
     plane.engine.drain()
     assert {(each.address, each.vm) for each in floating.list(None)} == {(address, None), (second, None)}
-    assert not any(row.startswith("dnat") for row in _nats(ovn))
+    assert not any(row.startswith("dnat") for row in nats(ovn))
     floating.attach("default", address, "web")
     assert floating.detach("default", address).vm is None
-    assert not any(row.startswith("dnat") for row in _nats(ovn))
+    assert not any(row.startswith("dnat") for row in nats(ovn))
     for each in (address, second):
         floating.delete("default", each)
     assert floating.list(None) == ()
-    assert _differ(plane) == []
+    assert differ(plane) == []
 
 
 def test_it_leads_to_another_network_by_the_router_of_that(plane: ControlPlane, ovn: RealOvn) -> None:
     plane.services.networks.add_overlay("red", BLUE, "default", "outside")
-    _create(plane, "web")
-    both = _create(plane, "db", "red")
+    create(plane, "web")
+    both = create(plane, "db", "red")
     floating = plane.services.floating_addresses
     address = floating.create("default").address
     for name in ("web", "db", "web"):
         floating.attach("default", address, name)
-        assert _differ(plane) == []
-    assert sum(row.startswith("dnat") for row in _nats(ovn)) == 1
+        assert differ(plane) == []
+    assert sum(row.startswith("dnat") for row in nats(ovn)) == 1
     assert both.ports[0].network == "default.red"
-
-
-def test_addresses_run_out_and_are_nobodys_but_their_tenants(plane: ControlPlane) -> None:
-    floating = plane.services.floating_addresses
-    plane.services.tenancy.tenants.create("red")
-    mine = [floating.create("red").address for _ in range(3)]
-    _refused("network.full", NoCapacity, floating.create, "default")
-    _refused("network.address_taken", Conflict, floating.create, "default", None, mine[0])
-    for bad in ("192.0.2.99", "192.0.2.1", "x", "10.0.0.1"):
-        _refused("network.address_invalid", InvalidInput, floating.create, "red", None, bad)
-    _refused("network.full", NoCapacity, plane.services.networks.add_overlay, "green", BLUE, "red", "outside")
-    for act in (floating.detach, floating.delete):
-        _refused("address.unknown", NotFound, act, "default", mine[0])
-    _refused("network.in_use", Conflict, plane.services.networks.delete, "outside")
-    plane.services.tenancy.tenants.delete("red")
-    assert floating.list(None) == ()
-    plane.services.networks.delete("blue", "default")
-    plane.services.networks.delete("outside")
 
 
 def test_what_cannot_lead_outside_is_refused(plane: ControlPlane) -> None:
     networks, floating = plane.services.networks, plane.services.floating_addresses
-    _refused("network.no_provider", NotFound, networks.add_overlay, "green", BLUE, "default", "nowhere")
-    _refused("network.no_provider", NotFound, networks.add_overlay, "green", BLUE, "default", "default")
+    refused("network.no_provider", NotFound, networks.add_overlay, "green", BLUE, "default", "nowhere")
+    refused("network.no_provider", NotFound, networks.add_overlay, "green", BLUE, "default", "default")
     inside = NewOvnNetwork(subnets=("192.0.2.0/25",))
-    _refused("network.subnet_overlaps", Conflict, networks.add_overlay, "green", inside, "default", "outside")
+    refused("network.subnet_overlaps", Conflict, networks.add_overlay, "green", inside, "default", "outside")
     more = OvnNetworkChange(more_subnets=("192.0.2.128/25",))
-    _refused("network.subnet_overlaps", Conflict, networks.change, "blue", "default", None, {}, more)
-    _refused("network.exists", Conflict, networks.add_overlay, "blue", BLUE, "default")
+    refused("network.subnet_overlaps", Conflict, networks.change, "blue", "default", None, {}, more)
+    refused("network.exists", Conflict, networks.add_overlay, "blue", BLUE, "default")
     assert networks.add_overlay("blue", BLUE, "default", "outside").overlay is not None
     networks.add_overlay("shut", NewOvnNetwork(subnets=("10.9.0.0/24",)), "default")
-    _create(plane, "alone", "shut")
+    create(plane, "alone", "shut")
     address = floating.create("default").address
-    _refused("address.no_card", Conflict, floating.attach, "default", address, "alone")
-    _refused("vm.unknown", NotFound, floating.attach, "default", address, "nobody")
+    refused("address.no_card", Conflict, floating.attach, "default", address, "alone")
+    refused("vm.unknown", NotFound, floating.attach, "default", address, "nobody")
 
 
 WRONG: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -223,41 +219,41 @@ WRONG: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 def test_a_provider_network_that_cannot_be_is_refused(plane: ControlPlane, what: str) -> None:
     code, members = WRONG[what]
     before = plane.services.networks.list()
-    _refused(code, VgpuctlError, plane.services.provider_networks.add, "other", replace(OUTSIDE, **members))
+    refused(code, VgpuctlError, plane.services.provider_networks.add, "other", replace(OUTSIDE, **members))
     assert plane.services.networks.list() == before
     assert plane.services.provider_networks.add("outside", OUTSIDE) in before
 
 
 def test_a_vm_is_on_a_provider_network_once_it_is_shared_and_where_it_leads(plane: ControlPlane, ovn: RealOvn) -> None:
     with pytest.raises(NotFound):
-        _create(plane, "straight", "outside")
+        create(plane, "straight", "outside")
     plane.services.networks.share("outside", shared=True)
-    with pytest.raises(NoCapacity) as refused:
-        _create(plane, "straight", "outside", host=L40S_HOST, profile="NVIDIA L40S-4Q")
-    assert "host.no_mapping" in [reason.code for reason in refused.value.reasons or ()]
+    with pytest.raises(NoCapacity) as error:
+        create(plane, "straight", "outside", host=L40S_HOST, profile="NVIDIA L40S-4Q")
+    assert "host.no_mapping" in [reason.code for reason in error.value.reasons or ()]
     with pytest.raises(InvalidInput):
-        _create(plane, "straight", "outside", addresses={"outside": "192.0.2.9"})
-    vm = _create(plane, "straight", "outside")
+        create(plane, "straight", "outside", addresses={"outside": "192.0.2.9"})
+    vm = create(plane, "straight", "outside")
     assert vm.host == T4_HOST
     assert vm.ports[0].address in {f"192.0.2.{number}" for number in range(100, 104)}
-    _repair(plane)  # the other network has no VM yet
-    assert _differ(plane) == []
+    repair(plane)  # the other network has no VM yet
+    assert differ(plane) == []
     with plane.store.read() as tx:
         assert len(tx.networks.taken("outside", tuple(f"192.0.2.{number}" for number in range(100, 104)))) == 2
 
 
 def test_gateways_are_those_that_the_southbound_has_now(plane: ControlPlane, ovn: RealOvn) -> None:
-    _create(plane, "web")
+    create(plane, "web")
     service = plane.services.provider_networks
     assert isinstance(service, ProviderNetworkService)
     assert isinstance(service.overlay, OvnDatabases)
     ovn.sbctl("set", "chassis", L40S_HOST, "other_config:ovn-bridge-mappings=physnet1:br-ex",
               "other_config:ovn-cms-options=enable-chassis-as-gw")  # fmt: skip
-    _repair(plane, service.overlay)
+    repair(plane, service.overlay)
     assert ovn.nbctl("--bare", "--columns=chassis_name", "list", "gateway_chassis").split() == [L40S_HOST]
     for name in (T4_HOST, L40S_HOST):
         ovn.sbctl("chassis-del", name)
-    _repair(plane, service.overlay)
+    repair(plane, service.overlay)
     assert ovn.nbctl("--bare", "--columns=chassis_name", "list", "gateway_chassis").split() == [L40S_HOST]
 
 
@@ -266,19 +262,19 @@ def test_a_card_comes_where_its_host_leads_and_goes_when_no_address_leads_there(
 ) -> None:
     plane.services.networks.share("outside", shared=True)
     plane.services.networks.add_overlay("green", NewOvnNetwork(subnets=("10.5.0.0/24",)), "default")
-    _create(plane, "web", "green")
+    create(plane, "web", "green")
     cards, floating = plane.services.network_cards, plane.services.floating_addresses
     cards.attach("default", "web", "blue")
     plane.engine.drain()
     address = floating.create("default").address
     floating.attach("default", address, "web")
-    _refused("address.in_use", Conflict, cards.detach, "default", "web", "blue")
+    refused("address.in_use", Conflict, cards.detach, "default", "web", "blue")
     floating.detach("default", address)
     assert cards.detach("default", "web", "blue").operation is not None
     plane.engine.drain()
     with plane.store.begin() as tx:
         tx.networks.put_chassis(())
-    _refused("host.no_mapping", Conflict, cards.attach, "default", "web", "outside")
+    refused("host.no_mapping", Conflict, cards.attach, "default", "web", "outside")
 
 
 DRIFT: Mapping[str, tuple[str, ...]] = {
@@ -294,10 +290,10 @@ DRIFT: Mapping[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("what", sorted(DRIFT))
 def test_what_somebody_else_changed_is_put_right(plane: ControlPlane, ovn: RealOvn, what: str) -> None:
     floating = plane.services.floating_addresses
-    _create(plane, "web")
+    create(plane, "web")
     floating.attach("default", floating.create("default").address, "web")
-    assert _differ(plane) == []
-    before = _nats(ovn), ovn.nbctl("--bare", "--columns=name,tag", "list", "logical_switch_port")
+    assert differ(plane) == []
+    before = nats(ovn), ovn.nbctl("--bare", "--columns=name,tag", "list", "logical_switch_port")
     with plane.store.read() as tx:
         outside, blue = (tx.networks.get(name).overlay for name in ("outside", "default.blue"))
     assert outside is not None
@@ -305,10 +301,10 @@ def test_what_somebody_else_changed_is_put_right(plane: ControlPlane, ovn: RealO
     rows = {"uplink": row_uuid("Logical_Switch_Port", outside.id)}
     rows["gateway"] = row_uuid("Logical_Router_Port", f"{blue.id}/out")
     ovn.nbctl(*(word.format(**rows) for word in DRIFT[what]))
-    assert (_differ(plane) == []) == (what == "a route of somebody's")
-    _repair(plane)
-    assert _differ(plane) == []
-    assert before[0] == _nats(ovn)
+    assert (differ(plane) == []) == (what == "a route of somebody's")
+    repair(plane)
+    assert differ(plane) == []
+    assert before[0] == nats(ovn)
     assert sorted(before[1].split()) == sorted(
         ovn.nbctl("--bare", "--columns=name,tag", "list", "logical_switch_port").split()
     )
@@ -318,17 +314,17 @@ def test_with_ovn_away_nothing_is_led_and_what_it_missed_is_written_later(
     plane: ControlPlane, ovn: RealOvn, northbound: MaybeAway
 ) -> None:
     floating = plane.services.floating_addresses
-    _create(plane, "web")
+    create(plane, "web")
     address = floating.create("default").address
     northbound.away = True
-    _refused("ovn.unreachable", VgpuctlError, floating.attach, "default", address, "web")
+    refused("ovn.unreachable", VgpuctlError, floating.attach, "default", address, "web")
     assert floating.list(None)[0].vm is None
     northbound.away, northbound.leaves = False, True
-    _refused("ovn.not_in_effect", Unknown, floating.attach, "default", address, "web")
+    refused("ovn.not_in_effect", Unknown, floating.attach, "default", address, "web")
     northbound.leaves = False
     assert floating.list(None)[0].vm == "web"
-    _repair(plane)
-    assert any(row.startswith(f"dnat_and_snat,{address}") for row in _nats(ovn))
+    repair(plane)
+    assert any(row.startswith(f"dnat_and_snat,{address}") for row in nats(ovn))
 
 
 def test_from_outside_a_vm_is_reached_by_its_floating_address_and_by_no_other(
@@ -336,7 +332,7 @@ def test_from_outside_a_vm_is_reached_by_its_floating_address_and_by_no_other(
 ) -> None:
     """By ovn-trace: what another VM on the provider network sends to the router's hardware address there."""
     plane.services.networks.share("outside", shared=True)
-    web, other = _create(plane, "web"), _create(plane, "other", "outside")
+    web, other = create(plane, "web"), create(plane, "other", "outside")
     rule = SecurityRule(direction="in", protocol="tcp", first_port=22, last_port=22)
     plane.services.security_groups.change_rules("default", "default", [rule], [])
     floating = plane.services.floating_addresses.create("default").address
@@ -377,7 +373,7 @@ class NotOnIt:
 
 
 def test_a_vm_is_reached_by_its_floating_address_where_its_host_is_not_on_its_network(plane: ControlPlane) -> None:
-    _create(plane, "web")
+    create(plane, "web")
     floating = plane.services.floating_addresses
     address = floating.create("default").address
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -388,9 +384,9 @@ def test_a_vm_is_reached_by_its_floating_address_where_its_host_is_not_on_its_ne
             return tcp_stream("127.0.0.1", port)
 
         access = replace(plane.services.guest_access, link=cast(HostLink, NotOnIt()), connect=connect)
-        _refused("vm.no_address", Conflict, access.open_tcp, "default", "web", own)
+        refused("vm.no_address", Conflict, access.open_tcp, "default", "web", own)
         floating.attach("default", address, "web")
         with closing(access.open_tcp("default", "web", own)):
             listening.accept()[0].close()
-        _refused("vm.unreachable", Retryable, access.open_tcp, "default", "web", own_port())
+        refused("vm.unreachable", Retryable, access.open_tcp, "default", "web", own_port())
     assert led == [address, address]

@@ -12,7 +12,12 @@ from orchestrator.store.transaction import Transaction
 def miscounted(tx: Transaction) -> Iterator[str]:
     """Every tenant whose counters say something else."""
     totals = totals_of(
-        tx.vms.list(), tx.volumes.list(), tx.images.list(), tx.networks.list(), tx.security_groups.list()
+        tx.vms.list(),
+        tx.volumes.list(),
+        tx.images.list(),
+        tx.networks.list(),
+        tx.security_groups.list(),
+        tx.floating_addresses.list(),
     )
     for tenant in sorted(totals.keys() | {one.name for one in tx.tenants.list()}):
         held = {name: amount for name, amount in totals.get(tenant, {}).items() if amount}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded, Reason
+from orchestrator.core.floating_addresses import FloatingAddress
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.vgpu_type import parse_vgpu_type_name
 from orchestrator.core.security_groups import DEFAULT_GROUP, SecurityGroup
@@ -42,7 +43,7 @@ COUNTS: Final = {
     "images": "files of the tenant's own base images",
     "nics": "functions of network cards",
     "networks": "networks of the tenant's own",
-    "addresses": "of VMs on networks of kind ovn, stopped ones too",
+    "addresses": "of VMs on networks of kind ovn, stopped ones too; floating ones, and those of ways out",
     "groups": "security groups; the default one not",
     "rules": "rules of all its security groups",
 }
@@ -178,8 +179,14 @@ def image_amounts(image: Image) -> Counter[str]:
     return Counter({"images": -(-image.size_bytes // MIB)})
 
 
-NETWORK_AMOUNTS: Final[Amounts] = {"networks": 1}
-"""A tenant's network."""
+FLOATING_AMOUNTS: Final[Amounts] = {"addresses": 1}
+"""A floating address."""
+
+
+def network_amounts(network: Network) -> Amounts:
+    """A tenant's network; what leads out of it has an address of the site's."""
+    leads_out = network.overlay is not None and network.overlay.out is not None
+    return {"networks": 1, "addresses": 1} if leads_out else {"networks": 1}
 
 
 def group_amounts(group: SecurityGroup) -> Counter[str]:
@@ -194,6 +201,7 @@ def totals_of(
     images: Iterable[Image] = (),
     networks: Iterable[Network] = (),
     groups: Iterable[SecurityGroup] = (),
+    floating: Iterable[FloatingAddress] = (),
 ) -> dict[str, Counter[str]]:
     """What every tenant holds."""
     totals: dict[str, Counter[str]] = {}
@@ -206,9 +214,11 @@ def totals_of(
             totals.setdefault(image.tenant, Counter()).update(image_amounts(image))
     for network in networks:
         if network.tenant is not None:
-            totals.setdefault(network.tenant, Counter()).update(NETWORK_AMOUNTS)
+            totals.setdefault(network.tenant, Counter()).update(network_amounts(network))
     for group in groups:
         totals.setdefault(group.tenant, Counter()).update(group_amounts(group))
+    for each in floating:
+        totals.setdefault(each.tenant, Counter()).update(FLOATING_AMOUNTS)
     return totals
 
 
@@ -218,14 +228,16 @@ def holders_of(
     images: Iterable[Image],
     networks: Iterable[Network],
     groups: Iterable[SecurityGroup],
+    floating: Iterable[FloatingAddress],
 ) -> dict[str, Counter[str]]:
     """What each of a tenant's things holds, by its name: ``train``, ``volume data``, ``image debian``."""
     return {
         **{vm.spec.name: amounts_of(vm) for vm in vms},
         **{f"volume {volume.name}": held_of(volume) for volume in volumes},
         **{f"image {image.short}": image_amounts(image) for image in images},
-        **{f"network {network.short}": Counter(NETWORK_AMOUNTS) for network in networks},
+        **{f"network {network.short}": Counter(network_amounts(network)) for network in networks},
         **{f"security group {group.name}": group_amounts(group) for group in groups},
+        **{f"floating address {each.address}": Counter(FLOATING_AMOUNTS) for each in floating},
     }
 
 

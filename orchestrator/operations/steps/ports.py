@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from orchestrator.core.errors import Conflict, Retryable
+from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
 from orchestrator.core.northbound.groups import in_use, members_of, rows_of_groups
 from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import card_rows, cards_of, network_rows
 from orchestrator.core.northbound.outside import address_rows, rows_out
-from orchestrator.core.northbound.rows import OvnRow, difference, inserted, operations_of, removal
+from orchestrator.core.northbound.rows import Operation, OvnRow, difference, inserted, operations_of, removal
 from orchestrator.core.peering import subnets_of_peers
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
-from orchestrator.ports.overlay import Northbound
+from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.store.transaction import Transaction
 
 
@@ -35,26 +35,35 @@ def write_ports(context: Context, vm: Vm, hosts: tuple[str, ...]) -> None:
     site = context.world.store.site
     with northbound.open() as session:
         beneath, own = _rows(context, vm, tuple(dict.fromkeys(hosts)), owned=session.owns_names)
-        try:
-            session.change(inserted(own, beneath, site))
-        except Retryable as error:
-            if error.code != "ovn.outdated":
-                raise
-            wanted = (*beneath, *own)
-            session.change(operations_of(difference(wanted, session.read(wanted), site)))
+        if vm.state == "creating" and _inserted(session, inserted(own, beneath, site)):
+            return
+        wanted = (*beneath, *own)
+        session.change(operations_of(difference(wanted, session.read(wanted), site)))
+
+
+def _inserted(session: NorthboundSession, operations: tuple[Operation, ...]) -> bool:
+    """Whether all of it was new and what is beneath was as it should be; else nothing was written."""
+    try:
+        session.change(operations)
+    except Retryable as error:
+        if error.code != "ovn.outdated":
+            raise
+        return False
+    return True
 
 
 def remove_ports(context: Context, vm: Vm) -> None:
-    """Gone already is fine."""
+    """Gone already is fine. Where OVN does not answer, their addresses come to nobody before it has let go."""
     northbound = context.world.northbound
-    if vm.ports and northbound is not None:
-        with warned(context):
-            _remove(northbound, _rows(context, vm, (vm.host,))[1])
-
-
-def _remove(northbound: Northbound, rows: tuple[OvnRow, ...]) -> None:
-    with northbound.open() as session:
-        session.change(removal(rows))
+    if not vm.ports or northbound is None:
+        return
+    try:
+        with northbound.open() as session:
+            session.change(removal(_rows(context, vm, (vm.host,))[1]))
+    except Retryable as error:
+        _warn(context, error)
+        with context.begin() as tx:
+            tx.networks.keep(vm)
 
 
 @contextmanager
@@ -63,7 +72,11 @@ def warned(context: Context) -> Iterator[None]:
     try:
         yield
     except (Retryable, Conflict) as error:
-        context.warnings.append(f"{error.message}: its ports are put right when it does")
+        _warn(context, error)
+
+
+def _warn(context: Context, error: VgpuctlError) -> None:
+    context.warnings.append(f"{error.message}: its ports are put right when it does")
 
 
 def no_ovn() -> Conflict:

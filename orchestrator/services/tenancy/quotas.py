@@ -68,7 +68,8 @@ class QuotaRoom:
         images = (image for image in tx.images.list() if image.tenant == tenant)
         networks = (network for network in tx.networks.list() if network.tenant == tenant)
         volumes, groups = tx.volumes.list(tenant=tenant), tx.security_groups.list(tenant)
-        held = holders_of(tx.vms.list(tenant=tenant), volumes, images, networks, groups)
+        floating = tx.floating_addresses.list(tenant)
+        held = holders_of(tx.vms.list(tenant=tenant), volumes, images, networks, groups, floating)
         return replace(room, holders=held)
 
     def check(self, amounts: Amounts) -> None:

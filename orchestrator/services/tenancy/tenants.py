@@ -21,7 +21,6 @@ from orchestrator.core.tenancy.tenant import (
 )
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
-from orchestrator.services.ways_out import give_back
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -189,10 +188,9 @@ def _remove_networks_and_groups(tx: Transaction, tenant: str) -> None:
         tx.security_groups.remove(tenant, group.name)
     for floating in tx.floating_addresses.list(tenant):
         tx.floating_addresses.remove(floating)
-    own = [network for network in tx.networks.list() if network.tenant == tenant]
-    give_back(tx, own)
-    for network in own:
-        tx.networks.remove(network.name)
+    for network in tx.networks.list():
+        if network.tenant == tenant:
+            tx.networks.remove(network.name)
 
 
 def _there(tx: Transaction, tenant: str, subject: str) -> tuple[Member, ...]:

@@ -20,11 +20,10 @@ from orchestrator.services.networks import NetworkService
 from orchestrator.services.security_groups import check_no_group
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
-from orchestrator.services.vms.ports import address_taken, free_port
+from orchestrator.services.vms.ports import free_port, taking
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_may_change
 from orchestrator.store.database import Store
-from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
 
@@ -132,8 +131,6 @@ def _taken_port(tx: Transaction, vm: Vm, network: Network, address: str | None) 
         message = f"host {vm.host}, where VM {vm.spec.name} is, has no bridge for network {network.short}"
         raise Conflict("host.no_mapping", message, hint=hint)
     port = free_port(tx, vm, len(vm.spec.networks), network, network.overlay, address)
-    try:
+    with taking(port.address):
         tx.networks.take(replace(vm, ports=(port,)))
-    except ClaimLost as error:
-        raise address_taken(port.address, network) from error
     return (port,)

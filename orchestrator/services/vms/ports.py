@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
-from orchestrator.core.overlay import OvnNetwork, Port, candidates, check_address
+from orchestrator.core.overlay import OvnNetwork, Port, WayOut, candidates, check_address
 from orchestrator.core.provider_networks import addresses_of
 from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
+from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
 _TRIED: Final = 64
@@ -52,8 +54,7 @@ def free_port(tx: Transaction, vm: Vm, card: int, network: Network, overlay: Ovn
         if overlay.provider is not None and address not in overlay.provider:
             hint = f"one of {overlay.provider.first} to {overlay.provider.last}"
             raise InvalidInput("network.address_invalid", f"{address} can be no VM's there", hint=hint)
-        if tx.networks.taken(network.name, (address,)):
-            raise address_taken(address, network)
+        check_nobodys(tx, network, address, vm.spec.tenant)
         return Port(network=network.name, address=address)
     provider = overlay.provider
     own = candidates(overlay.subnets, vm.id, card) if provider is None else addresses_of(provider, f"{vm.id} {card}")
@@ -76,6 +77,35 @@ def free_address(tx: Transaction, network: str, wanted: Iterator[str]) -> str | 
     return None
 
 
-def address_taken(address: str, network: Network) -> Conflict:
-    hint = "choose another, or name none and get a free one"
-    return Conflict("network.address_taken", f"{address} is another VM's on {network.short}", hint=hint)
+def check_nobodys(tx: Transaction, network: Network, address: str, tenant: str) -> None:
+    """The tenant is told whose it is where it is its own. :raises Conflict: ``network.address_taken``"""
+    if tx.networks.taken(network.name, (address,)):
+        raise _taken(address, f"{_whose(tx, network, address, tenant)} on {network.short}")
+
+
+def _whose(tx: Transaction, network: Network, address: str, tenant: str) -> str:
+    holder = tx.networks.holder(network.name, address)
+    vm = None if holder is None else tx.vms.find_id(holder)
+    if vm is not None and vm.spec.tenant == tenant:
+        return f"VM {vm.spec.name}'s"
+    if any(floating.address == address for floating in tx.floating_addresses.list(tenant)):
+        return "a floating address of the tenant's"
+    out = WayOut(network=network.name, address=address)
+    for other in tx.networks.list():
+        if other.tenant == tenant and other.overlay is not None and other.overlay.out == out:
+            return f"that of the way out of network {other.short}"
+    return "nobody's any more, and not free yet" if network.tenant == tenant else "somebody else's"
+
+
+@contextmanager
+def taking(address: str) -> Iterator[None]:
+    """:raises Conflict: ``network.address_taken``: another was faster"""
+    try:
+        yield
+    except ClaimLost as error:
+        raise _taken(address, "somebody else's since just now") from error
+
+
+def _taken(address: str, whose: str) -> Conflict:
+    hint = "choose another, or name none and get a free one; what was given back is free within a minute"
+    return Conflict("network.address_taken", f"{address} is {whose}", hint=hint)

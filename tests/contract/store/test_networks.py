@@ -10,11 +10,14 @@ import pytest
 from orchestrator.core.errors import Conflict
 from orchestrator.core.floating_addresses import FloatingAddress
 from orchestrator.core.hosts.bridges import Uplink
+from orchestrator.core.overlay import NetworkPeer, OvnNetwork, Port, ProviderPlace, WayOut
 from orchestrator.core.provider_networks import KnownChassis
 from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.vm import Vm
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import claim, put, vm
+from tests.fakes.recount import miscounted
 
 OWN = Network(name="red.n", subnet="10.88.0.0/24")
 OF_SITE = Network(name="n", subnet="10.88.1.0/24", shared=True)
@@ -58,13 +61,94 @@ def test_floating_addresses_are_nobodys_twice_and_outlive_their_vm(store: Store)
     with store.begin() as tx:
         assert tx.floating_addresses.list("red") == tx.floating_addresses.list(vm=of.id) == (mine,)
         assert tx.floating_addresses.list("blue") == ()
-        tx.networks.unclaim("elsewhere", mine.address)
+        tx.networks.release([("elsewhere", mine.address)])
         assert tx.networks.taken("outside", (mine.address, "192.0.2.8")) == {mine.address}
         tx.vms.remove(of.id)
     with store.begin() as tx:
         assert tx.floating_addresses.list() == (replace(mine, vm=None, card_network=None),)
         tx.floating_addresses.remove(mine)
-        assert (tx.floating_addresses.list(), tx.networks.taken("outside", (mine.address,))) == ((), frozenset())
+        assert tx.floating_addresses.list() == ()
+        assert tx.networks.without_vm() == {("outside", mine.address)}
+    with pytest.raises(ClaimLost), store.begin() as tx:
+        tx.floating_addresses.add(mine)
+    with store.begin() as tx:
+        tx.networks.release(tx.networks.without_vm())
+        assert tx.networks.taken("outside", (mine.address,)) == frozenset()
+
+
+def _with_ports(name: str, **addresses: str) -> Vm:
+    ports = tuple(Port(network=f"red.{network}", address=address) for network, address in addresses.items())
+    return replace(vm(name), ports=ports)
+
+
+def test_an_address_is_one_vms_until_it_is_given_back_or_released(store: Store) -> None:
+    web, other = _with_ports("web", blue="10.0.0.5", green="10.1.0.5"), _with_ports("other", blue="10.0.0.5")
+    for each in (web, other):
+        put(store, each, claim(each, 1 if each is web else 2))
+    with store.begin() as tx:
+        tx.networks.take(web)
+        tx.networks.claim("red.blue", "10.0.0.7")
+    for lost in (other, web):
+        with pytest.raises(ClaimLost), store.begin() as tx:
+            tx.networks.take(lost)
+    with store.begin() as tx:
+        tx.networks.give(other)
+        assert tx.networks.taken("red.blue", ("10.0.0.5", "10.0.0.6", "10.0.0.7")) == {"10.0.0.5", "10.0.0.7"}
+        assert tx.networks.taken("red.green", ("10.0.0.5", "10.1.0.5")) == {"10.1.0.5"}
+        assert [tx.networks.holder("red.blue", f"10.0.0.{number}") for number in (5, 6, 7)] == [web.id, None, None]
+        tx.networks.keep(_with_ports("web", green="10.1.0.5"))
+        tx.vms.remove(web.id)
+        assert tx.networks.without_vm() == {("red.blue", "10.0.0.7"), ("red.green", "10.1.0.5")}
+        tx.networks.take(other)
+        tx.networks.release([("red.blue", "10.0.0.5"), ("red.green", "10.1.0.5")])
+    with store.begin() as tx:
+        assert tx.networks.holder("red.blue", "10.0.0.5") == other.id
+        tx.networks.give(other)
+        assert tx.networks.taken("red.blue", ("10.0.0.5",)) == frozenset()
+
+
+OVERLAY = OvnNetwork(id="o", subnets=("10.0.0.0/24", "203.0.113.0/28"), mtu=1400, dns=("192.0.2.9",),
+                     search=("example.org",), dhcp=(("lease_time", "3600"),))  # fmt: skip
+OVERLAYS = {
+    "plain": OVERLAY,
+    "joined": replace(OVERLAY, peers=(
+        NetworkPeer(network="red.green", id="g", state="joined", link=3),
+        NetworkPeer(network="blue.net", id="", state="asked"), NetworkPeer(network="x.net", id="x", state="offered"),
+    )),
+    "out": replace(OVERLAY, out=WayOut(network="outside", address="192.0.2.100")),
+    "provider": replace(OVERLAY, provider=ProviderPlace(
+        physical="physnet1", vlan=120, gateway="192.0.2.1", first="192.0.2.100", last="192.0.2.199")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", sorted(OVERLAYS))
+def test_all_that_a_network_of_ovn_has_is_read_as_it_was_written(store: Store, what: str) -> None:
+    network = Network(name="red.blue", overlay=OVERLAYS[what])
+    with store.begin() as tx:
+        tx.networks.add(replace(network, overlay=OVERLAY))
+        tx.networks.update(network)
+    with store.read() as tx:
+        assert tx.networks.find("red.blue") == network
+
+
+def test_what_of_networks_counts_for_a_tenant_follows_them(store: Store) -> None:
+    network = Network(name="red.blue", overlay=OVERLAY)
+    floating = FloatingAddress(address="192.0.2.7", network="outside", tenant="red")
+    with store.begin() as tx:
+        tx.networks.add(network)
+        tx.networks.update(replace(network, overlay=OVERLAYS["out"]))
+        tx.floating_addresses.add(floating)
+    with store.begin() as tx:
+        assert tx.quotas.used("red") == {"networks": 1, "addresses": 2}
+        assert list(miscounted(tx)) == []
+        tx.networks.update(network)
+        tx.networks.update(replace(network, overlay=OVERLAYS["out"]))
+        for _ in range(2):
+            tx.networks.remove(network.name)
+            tx.floating_addresses.remove(floating)
+    with store.read() as tx:
+        assert not any(tx.quotas.used("red").values())
+        assert list(miscounted(tx)) == []
 
 
 def test_hosts_of_ovn_are_kept_as_they_were_last_put(store: Store) -> None:
