@@ -194,7 +194,7 @@ Networks = Annotated[
     typer.Option(
         "--network",
         help="Network of the VM; repeated, of a further network card each. NAME,ip=ADDRESS: its address on one of kind "
-        "ovn.",
+        "ovn; with a comma one of IPv4 and one of IPv6.",
         autocompletion=networks,
         callback=_network_names,
     ),

@@ -145,10 +145,10 @@ class Client(SiteCalls):
         return self._post(path_of("vms", name, "extend"), end, tenant=tenant)
 
     def network_path(
-        self, sender: str, receiver: str, tenant: str, protocol: str = "tcp", port: int | None = None
+        self, sender: str, receiver: str, tenant: str, protocol: str = "tcp", port: int | None = None, **query: object
     ) -> models.NetworkPath:
-        """Whether one VM of the tenant reaches another, and which rules say so."""
-        query = {"sender": sender, "receiver": receiver, "protocol": protocol, "port": port, "tenant": tenant}
+        """Whether one VM of the tenant reaches another, and which rules say so. ``query``: ``ipv6``."""
+        query |= {"sender": sender, "receiver": receiver, "protocol": protocol, "port": port, "tenant": tenant}
         return self._get(path_of("network-paths"), **query)
 
     def security_groups(self, tenant: str | None = None, selector: str | None = None) -> list[models.SecurityGroup]:

@@ -340,7 +340,7 @@ def _differences(wanted: ManifestVm, existing: ExistingVm) -> Iterator[FieldChan
             yield FieldChange(field=_in_file(name), there=_words(name, current), wanted=_words(name, value))
     has = dict(existing.vm.addresses)
     for network, address in wanted.addresses:
-        if has.get(network) != address:
+        if not set(address.split(",")) <= set(has.get(network, "").split(",")):
             yield FieldChange(field=f"addresses.{network}", there=has.get(network, "none"), wanted=address)
     if existing.on_host is not None and wanted.host not in {None, existing.on_host}:
         yield FieldChange(field="host", there=existing.on_host, wanted=wanted.host)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Literal
 from uuid import UUID, uuid5
 
@@ -28,7 +28,11 @@ MAX_DOMAINS: Final = 6
 _PORTS: Final = UUID("0b4f3d0e-54f3-5a0e-8a55-2f6d7c0e9b21")
 _NEVER: Final = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 """This host, itself, link-local, and what is no machine's address: RFC 6890."""
-
+_IPV6: Final = tuple(map(IPv6Network, ("fc00::/7", "2000::/3")))
+"""Unique local addresses (RFC 4193), and those that are routed in the world (RFC 4291)."""
+_IPV6_BITS: Final = 64
+"""Of a subnet, as RFC 4291 has it."""
+Subnet = IPv4Network | IPv6Network
 
 PeerState = Literal["asked", "offered", "joined"]
 
@@ -86,7 +90,7 @@ class OvnNetwork:
     id: str
     """UUID; never given again, so what is left of a network is none of another of its name."""
     subnets: tuple[str, ...]
-    """IPv4, in CIDR form. The first address of each is the network's own router."""
+    """IPv4 and IPv6, in CIDR form. The first address of each is the network's own router."""
     mtu: int = DEFAULT_MTU
     """In bytes, as guests are told."""
     dns: tuple[str, ...] = ()
@@ -179,12 +183,13 @@ NO_CHANGE: Final = OvnNetworkChange()
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """A VM's card on such a network: its as long as the VM is, wherever that runs."""
+    """An address of a VM's card on such a network: its as long as the VM is, wherever that runs. A card has one of
+    each family that its network has subnets of, that of IPv4 first."""
 
     network: str
     """Its name on hosts."""
     address: str
-    """IPv4."""
+    """IPv4 or IPv6, as RFC 5952 writes it."""
 
 
 def port_id(vm_id: str, card: int) -> str:
@@ -195,7 +200,7 @@ def port_id(vm_id: str, card: int) -> str:
 @lru_cache(maxsize=1024)
 def router_of(subnet: str) -> str:
     """Its first address. Asked several times for each card that is written."""
-    return str(IPv4Network(subnet).network_address + 1)
+    return str(ip_network(subnet)[1])
 
 
 def parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,7 +210,7 @@ def parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...]:
     if not 1 <= len(texts) <= MAX_SUBNETS:
         hint = f"--subnet 10.0.0.0/24, at most {MAX_SUBNETS} times"
         raise InvalidInput("network.subnet_invalid", "a network of kind ovn says its subnets", hint=hint)
-    subnets = list[IPv4Network]()
+    subnets = list[Subnet]()
     for text in texts:
         subnet = _subnet(text)
         if any(subnet.overlaps(other) for other in subnets):
@@ -214,27 +219,30 @@ def parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(str, subnets))
 
 
-def _subnet(text: str) -> IPv4Network:
+def _subnet(text: str) -> Subnet:
     try:
-        subnet = IPv4Network(text)
+        subnet = ip_network(text)
     except ValueError:
         subnet = None
     if subnet is None or text not in {str(subnet), subnet.with_netmask}:
-        raise InvalidInput(
-            "network.subnet_invalid", f"{ascii(text)[:60]} is not an IPv4 network", hint="write it as 10.88.1.0/24"
-        )
-    if not 16 <= subnet.prefixlen <= 29 or any(subnet.overlaps(other) for other in _NEVER):
+        hint = "write it as 10.88.1.0/24 or fd00:88:1::/64" if subnet is None else f"write it as {subnet}"
+        raise InvalidInput("network.subnet_invalid", f"{ascii(text)[:60]} is not an IP network", hint=hint)
+    if isinstance(subnet, IPv6Network):
+        fits = subnet.prefixlen == _IPV6_BITS and any(subnet.subnet_of(own) for own in _IPV6)
+    else:
+        fits = 16 <= subnet.prefixlen <= 29 and not any(subnet.overlaps(other) for other in _NEVER)
+    if not fits:
         raise InvalidInput(
             "network.subnet_invalid", f"{subnet} cannot be a network for VMs",
-            hint="take 16 to 29 bits of addresses that machines may have, as 10.0.0.0/24",
+            hint="take addresses that machines may have: 16 to 29 bits as 10.0.0.0/24, of IPv6 64 as fd00:88:1::/64",
         )  # fmt: skip
     return subnet
 
 
 def parse_dns(servers: tuple[str, ...]) -> tuple[str, ...]:
     """In canonical form. :raises InvalidInput: ``network.dns_invalid``"""
-    if len(servers) > MAX_DNS_SERVERS or not all(map(_is_machine, servers)):
-        hint = f"IPv4 addresses of at most {MAX_DNS_SERVERS} servers"
+    if len(servers) > MAX_DNS_SERVERS or not all(_is_machine(server) or _is_machine6(server) for server in servers):
+        hint = f"addresses of at most {MAX_DNS_SERVERS} servers"
         raise InvalidInput("network.dns_invalid", f"{ascii(', '.join(servers))[:60]} cannot be asked", hint=hint)
     return servers
 
@@ -277,6 +285,23 @@ def _is_machine(address: str) -> bool:
         return False
 
 
+def _is_machine6(address: str) -> bool:
+    return is_address(address) and any(ip_address(address) in own for own in _IPV6)
+
+
+def is_address(text: str) -> bool:
+    """Whether it is one of IPv4 or IPv6 as it is usually written. One with a scope is none: that may be any text."""
+    try:
+        return "%" not in text and str(ip_address(text)) == text
+    except ValueError:
+        return False
+
+
+def of_family(version: int, texts: Iterable[str]) -> tuple[str, ...]:
+    """Those of these addresses, or subnets, that are of IPv4 or of IPv6."""
+    return tuple(text for text in texts if (":" in text) == (version == 6))
+
+
 _DOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 _FILE: Final = re.compile("[A-Za-z0-9._/:-]{1,128}")
 _SECONDS: Final = re.compile("[1-9][0-9]{2,6}")
@@ -292,11 +317,8 @@ something of ours."""
 
 def check_address(address: str, subnets: tuple[str, ...]) -> str:
     """That a VM may have it. :raises InvalidInput: ``network.address_invalid``"""
-    try:
-        wanted = IPv4Address(address)
-    except ValueError:
-        wanted = None
-    inside = [net for net in map(IPv4Network, subnets) if wanted is not None and wanted in net]
+    wanted = ip_address(address) if is_address(address) else None
+    inside = [net for net in map(ip_network, subnets) if wanted is not None and wanted in net]
     if wanted is None or not inside or wanted in {inside[0][0], inside[0][1], inside[0][-1]}:
         hint = f"one out of {', '.join(subnets)}; the first is the router's"
         raise InvalidInput("network.address_invalid", f"{ascii(address)[:40]} can be no VM's there", hint=hint)
@@ -305,7 +327,7 @@ def check_address(address: str, subnets: tuple[str, ...]) -> str:
 
 def candidates(subnets: tuple[str, ...], vm_id: str, card: int) -> Iterator[str]:
     """Each address that a VM may have, from where its id falls: two that are made at once hardly meet."""
-    networks = [IPv4Network(subnet) for subnet in subnets]
+    networks = [ip_network(subnet) for subnet in subnets]
     sizes = [network.num_addresses - 3 for network in networks]
     total, offset = sum(sizes), int(hashlib.sha256(f"{vm_id} {card}".encode()).hexdigest(), 16)
     for number in range(total):

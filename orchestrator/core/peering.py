@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from orchestrator.core.errors import Conflict
@@ -16,8 +16,8 @@ from orchestrator.core.vms.network import Network
 
 MAX_PEERS: Final = 16
 """Of one network, and as many offers of others."""
-_LINKS: Final = IPv4Address("169.254.64.0")
-"""Link-local (RFC 3927): never a subnet of a network, and no guest is on these links."""
+_LINKS: Final = {4: IPv4Address("169.254.64.0"), 6: IPv6Address("fe80::a9fe:4000")}
+"""Link-local (RFC 3927, RFC 4291): never a subnet of a network, and no guest is on these links."""
 Find = Callable[[str], Network | None]
 """A network by its name on hosts."""
 
@@ -32,9 +32,9 @@ class JoinedNetwork:
     is_second: bool
     """Which of the link's two addresses is the router's own."""
 
-    def addresses(self) -> tuple[str, str]:
-        """The router's own, and the other's."""
-        first = _LINKS + 4 * self.link + 1
+    def addresses(self, version: int) -> tuple[str, str]:
+        """The router's own of IPv4 or IPv6, and the other's."""
+        first = _LINKS[version] + 4 * self.link + 1
         pair = str(first), str(first + 1)
         return (pair[1], pair[0]) if self.is_second else pair
 

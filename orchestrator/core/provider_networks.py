@@ -8,12 +8,12 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, ip_network
 from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.hosts.bridges import MAX_VLAN
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, of_family
 
 DEFAULT_MTU: Final = 1500
 """Frames of a provider network go between hosts as they are."""
@@ -46,6 +46,9 @@ class NewProviderNetwork:
         if self.vlan is not None and not 1 <= self.vlan <= MAX_VLAN:
             message = f"there is no VLAN {str(self.vlan)[:20]}"
             raise InvalidInput("network.vlan_invalid", message, hint=f"1 to {MAX_VLAN}")
+        if of_family(6, made.subnets):
+            hint = "IPv6 does not lead outside so far: take an IPv4 network of the site"
+            raise InvalidInput("network.subnet_invalid", f"{made.subnets[0]} can be no provider network", hint=hint)
         subnet = IPv4Network(made.subnets[0])
         gateway, (first, last) = _machine_of(self.gateway, subnet), _range_of(self.addresses, subnet)
         if gateway is None or first <= gateway <= last:
@@ -95,9 +98,9 @@ def check_apart(network: OvnNetwork, others: Iterable[OvnNetwork]) -> None:
 
 def overlapping(some: Iterable[str], others: Iterable[str]) -> tuple[str, str] | None:
     """The first two subnets that have addresses in common; of two families none have."""
-    theirs = [IPv4Network(other) for other in others if ":" not in other]
-    pairs = ((mine, other) for mine in some if ":" not in mine for other in theirs)
-    return next(((mine, str(other)) for mine, other in pairs if IPv4Network(mine).overlaps(other)), None)
+    theirs = [ip_network(other) for other in others]
+    pairs = ((mine, other) for mine in map(ip_network, some) for other in theirs)
+    return next(((str(mine), str(other)) for mine, other in pairs if mine.overlaps(other)), None)
 
 
 def addresses_of(provider: ProviderPlace, seed: str) -> Iterator[str]:

@@ -38,6 +38,8 @@ class Seed:
     """The text itself."""
     cards: tuple[str, ...]
     """Hardware addresses of its network cards, in order."""
+    cards_of_ipv6: frozenset[str] = frozenset()
+    """Those of them that have an address of IPv6, too."""
     function: str | None = None
     """That of the virtual function of a card that it has, which may have another: not every card takes one."""
 

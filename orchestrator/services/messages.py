@@ -24,7 +24,8 @@ class CreateVm(VmShape):
 
     network: str = "default"
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """IPv4 address of its card on a network of kind ovn, by what the tenant calls that; others get a free one."""
+    """Address of its card on a network of kind ovn, by what the tenant calls that; with a comma one of IPv4 and one of
+    IPv6. Others get free ones."""
     user_data: str | None = field(default=None, repr=False)
     start: bool = True
     """Whether it is started."""

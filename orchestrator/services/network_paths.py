@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import ip_address, ip_network
 
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput
@@ -12,7 +13,7 @@ from orchestrator.core.northbound.groups import in_use, verdicts
 from orchestrator.core.northbound.networks import SWITCH, Card, cards_of, router_mac
 from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.northbound.trace import Judgement, Packet, Probe, arrives, judgements
-from orchestrator.core.overlay import OvnNetwork, port_id
+from orchestrator.core.overlay import OvnNetwork, of_family, port_id
 from orchestrator.core.ovn import OvnBinding
 from orchestrator.core.security_groups import MAX_PORT, GroupsOfCards
 from orchestrator.core.vms.network import short_name
@@ -29,9 +30,9 @@ class NetworkPath:
     network: str
     """What its tenant calls the network that both are on."""
     sender: str
-    """IPv4 address of the VM that begins."""
+    """Address of the VM that begins."""
     receiver: str
-    """IPv4 address of the other."""
+    """Address of the other."""
     obstacles: tuple[str, ...]
     """What keeps it from arriving, whatever the rules say, for people."""
     arrives: bool
@@ -47,8 +48,11 @@ class NetworkPathService:
     tracer: Tracer | None
     overlay: Overlay | None
 
-    def explain(self, tenant: str, sender: str, receiver: str, protocol: Probe, port: int | None) -> NetworkPath:
-        """``sender``, ``receiver``: names of VMs of the tenant; ``port``: of the receiver, of TCP and UDP.
+    def explain(
+        self, tenant: str, sender: str, receiver: str, protocol: Probe, port: int | None, *, ipv6: bool = False
+    ) -> NetworkPath:
+        """``sender``, ``receiver``: names of VMs of the tenant; ``port``: of the receiver, of TCP and UDP. ``ipv6``: by
+        those addresses, else by IPv4 where both have one.
 
         :raises InvalidInput: ``network.port_missing``, ``network.same_vm``
         :raises NotFound: ``vm.unknown``, ``tenant.unknown``
@@ -76,9 +80,16 @@ class NetworkPathService:
                 hint = f"'vgpuctl start-vm {name} --tenant {tenant}' starts one that is stopped"
                 raise Conflict("vm.not_running", f"VM {name} is {vm.state}", hint=hint)
         name, source, target = shared
+        ends_at = _addresses(source, target, (6,) if ipv6 else (4, 6))
+        if ends_at is None:
+            raise Conflict(
+                "network.not_together", f"{sender} and {receiver} have no such addresses on network {network.short}",
+                hint=f"'vgpuctl show-vm {sender} --tenant {tenant}' shows them; leave --ipv6 out for the others",
+            )  # fmt: skip
+        next_mac = _mac(target) if _are_beside(network.overlay, ends_at) else router_mac(network.overlay.id)
         packet = Packet(
-            port=port_id(source.vm, source.number), macs=(_mac(source), _next_mac(network.overlay, source, target)),
-            addresses=(source.address, target.address), protocol=protocol, to_port=port,
+            port=port_id(source.vm, source.number), macs=(_mac(source), next_mac), addresses=ends_at,
+            protocol=protocol, to_port=port,
         )  # fmt: skip
         trace = self.tracer.trace(str(row_uuid(SWITCH, network.overlay.id)), str(packet))
         ends = (vms[0], source), (vms[1], target)
@@ -89,7 +100,7 @@ class NetworkPathService:
         of_cards = GroupsOfCards(groups)
         used = {(tenant, group) for card in (source, target) for group in of_cards.of(tenant, card.vm, name)}
         return NetworkPath(
-            network=short_name(name), sender=source.address, receiver=target.address,
+            network=short_name(name), sender=ends_at[0], receiver=ends_at[1],
             obstacles=obstacles, arrives=not obstacles and arrives(trace, port_id(target.vm, target.number)),
             judgements=judgements(trace, verdicts(self.store.site, in_use(groups, used))),
         )  # fmt: skip
@@ -115,8 +126,13 @@ def _mac(card: Card) -> str:
     return mac_address(card.vm, card.number)
 
 
-def _next_mac(overlay: OvnNetwork, source: Card, target: Card) -> str:
-    """The receiver's, or that of the router between two subnets."""
-    both = {IPv4Address(source.address), IPv4Address(target.address)}
-    beside = any(all(address in IPv4Network(subnet) for address in both) for subnet in overlay.subnets)
-    return _mac(target) if beside else router_mac(overlay.id)
+def _addresses(source: Card, target: Card, versions: Iterable[int]) -> tuple[str, str] | None:
+    """Of the first of these families that both have; None: of none."""
+    own = ((of_family(version, source.addresses), of_family(version, target.addresses)) for version in versions)
+    return next(((first[0], second[0]) for first, second in own if first and second), None)
+
+
+def _are_beside(overlay: OvnNetwork, addresses: Iterable[str]) -> bool:
+    """In one subnet: else the router is between them."""
+    both = tuple(map(ip_address, addresses))
+    return any(all(address in subnet for address in both) for subnet in map(ip_network, overlay.subnets))

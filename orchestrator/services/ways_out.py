@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
 from orchestrator.core.names import near
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, WayOut
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, WayOut, of_family
 from orchestrator.core.provider_networks import addresses_of, overlapping
 from orchestrator.core.vms.network import Network
 from orchestrator.services.vms.ports import check_nobodys, free_address, taking
@@ -39,9 +39,12 @@ def provider_network(tx: Transaction, name: str | None) -> tuple[Network, OvnNet
 def way_out(tx: Transaction, name: str, overlay: OvnNetwork) -> WayOut:
     """Through that provider network, with an address there that is taken until the network is deleted.
 
-    :raises NotFound: ``network.no_provider``
+    :raises NotFound: ``network.no_provider``; :raises InvalidInput: ``network.subnet_invalid``
     :raises Conflict: ``network.subnet_overlaps``, ``network.address_taken``; :raises NoCapacity: ``network.full``"""
     network, _, provider = provider_network(tx, name)
+    if not of_family(4, overlay.subnets):
+        hint = "give it a subnet of IPv4 as well: --subnet 10.0.0.0/24"
+        raise InvalidInput("network.subnet_invalid", "IPv6 does not lead outside so far", hint=hint)
     out = WayOut(network=network.name, address=_free(tx, network, provider, overlay.id))
     check_ends(tx, replace(overlay, out=out))
     with taking(out.address):

@@ -164,7 +164,7 @@ vms = Table(
 
 port_addresses = Table(
     "port_addresses", metadata,
-    Column("network", String(127), primary_key=True), Column("address", String(15), primary_key=True),
+    Column("network", String(127), primary_key=True), Column("address", String(39), primary_key=True),
     Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), index=True),
 )  # fmt: skip
 """On networks of kind ovn; ``vms.ports`` says the same of each VM. ``vm`` null: of no VM (store/networks.py)."""

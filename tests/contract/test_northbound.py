@@ -22,8 +22,8 @@ from tests.fakes.ovn_databases import RealOvn, real_ovn
 SITE = "site-1"
 BLUE = Network(name="acme.blue")
 OVERLAY = OvnNetwork(id="0f1d8f4e-0000-4000-8000-000000000001", subnets=("10.0.0.0/24", "203.0.113.0/28"))
-WEB = Card(vm="vm-1", name="web", number=0, address="10.0.0.5", hosts=("gpu-1",))
-DB = Card(vm="vm-2", name="db", number=1, address="203.0.113.2", hosts=("gpu-2",))
+WEB = Card(vm="vm-1", name="web", number=0, addresses=("10.0.0.5",), hosts=("gpu-1",))
+DB = Card(vm="vm-2", name="db", number=1, addresses=("203.0.113.2",), hosts=("gpu-2",))
 
 
 def _northbound(ovn: RealOvn) -> OvnNorthbound:

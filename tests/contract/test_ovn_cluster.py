@@ -22,7 +22,7 @@ from tests.fakes.several import until
 SITE: Final = "site"
 BLUE: Final = Network(name="acme.blue"), OvnNetwork(id="blue", subnets=("10.0.0.0/24",))
 CARDS: Final = tuple(
-    Card(vm=f"vm-{number}", name=f"vm-{number}", number=0, address=f"10.0.0.{number + 2}", hosts=("gpu-1",))
+    Card(vm=f"vm-{number}", name=f"vm-{number}", number=0, addresses=(f"10.0.0.{number + 2}",), hosts=("gpu-1",))
     for number in range(30)
 )
 SCHEMA: Final = "/usr/share/ovn/ovn-nb.ovsschema"

@@ -27,7 +27,7 @@ ovn-controller "unix:$PWD/db.sock" --pidfile --log-file="$PWD/controller" &
 echo ready
 wait
 """
-_NO_OFFLOAD: Final = """
+NO_OFFLOAD: Final = """
 import array, fcntl, socket, struct
 off = array.array("B", struct.pack("II", 0x17, 0))  # ETHTOOL_STXCSUM: the datapath in user space computes none
 fcntl.ioctl(socket.socket(), 0x8946, struct.pack("16sP", b"eth0", off.buffer_info()[0]))
@@ -80,7 +80,7 @@ class OvnChassis:
         self.run("ip", "link", "add", name, "up", "type", "veth", "peer", "name", "eth0", "netns", str(guest))
         for words in (["link", "set", "eth0", "address", mac, "up"], ["address", "add", address, "dev", "eth0"]):
             subprocess.run(_in(guest, "ip", *words), check=True, timeout=60)
-        subprocess.run(_in(guest, sys.executable, "-c", _NO_OFFLOAD), check=True, timeout=60)
+        subprocess.run(_in(guest, sys.executable, "-c", NO_OFFLOAD), check=True, timeout=60)
         self.run(
             "ovs-vsctl", f"--db=unix:{self.root}/db.sock", "--timeout=30", "add-port", "br-int", name,
             "--", "set", "interface", name, f"external_ids:iface-id={port}",

@@ -26,11 +26,11 @@ from tests.playbooks.ovn_machines import Machine, machines, namespaces_of
 
 SUBNETS = ("10.0.0.0/24", "10.0.1.0/24")
 BLUE, RED = ((Network(name=f"{tenant}.net"), OvnNetwork(id=tenant, subnets=SUBNETS)) for tenant in ("blue", "red"))
-WEB = Card(vm="web", name="web", number=0, address="10.0.0.5", hosts=("gpu-1",))
-DB = Card(vm="db", name="db", number=0, address="10.0.0.6", hosts=("gpu-2",))
-FAR = Card(vm="far", name="far", number=0, address="10.0.1.7", hosts=("gpu-2",))
-OTHER = Card(vm="other", name="db", number=0, address="10.0.0.6", hosts=("gpu-1",))
-LONELY = Card(vm="lonely", name="lonely", number=0, address="10.0.0.8", hosts=("gpu-2",))
+WEB = Card(vm="web", name="web", number=0, addresses=("10.0.0.5",), hosts=("gpu-1",))
+DB = Card(vm="db", name="db", number=0, addresses=("10.0.0.6",), hosts=("gpu-2",))
+FAR = Card(vm="far", name="far", number=0, addresses=("10.0.1.7",), hosts=("gpu-2",))
+OTHER = Card(vm="other", name="db", number=0, addresses=("10.0.0.6",), hosts=("gpu-1",))
+LONELY = Card(vm="lonely", name="lonely", number=0, addresses=("10.0.0.8",), hosts=("gpu-2",))
 """The last two are the other tenant's, in the same range."""
 
 
@@ -117,7 +117,7 @@ class Site:
         port = f"external_ids:iface-id={port_id(card.vm, card.number)}"
         machine.run("ovs-vsctl", "add-port", "br-int", tap, "--", "set", "interface", tap, port)
         guest = Guest(card, _child(began.pid))
-        guest.takes(card.address)
+        guest.takes(card.addresses[0])
         return guest
 
 
@@ -163,30 +163,30 @@ def site() -> Iterator[Site]:
             begun.write(RED, OTHER, LONELY)
             for card in (WEB, DB, FAR, OTHER, LONELY):
                 begun.guests[card.vm] = begun.plug(card.hosts[0], card)
-            assert eventually(lambda: begun.guests["web"].reaches(DB.address)), hosts["gpu-1"].logs()
+            assert eventually(lambda: begun.guests["web"].reaches(DB.addresses[0])), hosts["gpu-1"].logs()
             yield begun
 
 
 def test_vms_of_a_network_meet_over_hosts_and_subnets_and_others_do_not(site: Site) -> None:
     web, other = site.guests["web"], site.guests["other"]
-    assert web.reaches(DB.address)
-    assert eventually(lambda: web.reaches(FAR.address), 10)
+    assert web.reaches(DB.addresses[0])
+    assert eventually(lambda: web.reaches(FAR.addresses[0]), 10)
     assert mac_address("db") in web.run("ip neighbour").stdout  # not the other tenant's of that address
-    assert eventually(lambda: other.reaches(LONELY.address))
-    assert not web.reaches(LONELY.address)
-    assert not other.reaches(WEB.address)
+    assert eventually(lambda: other.reaches(LONELY.addresses[0]))
+    assert not web.reaches(LONELY.addresses[0])
+    assert not other.reaches(WEB.addresses[0])
 
 
 def test_an_address_that_is_anothers_does_not_pass(site: Site) -> None:
     web = site.guests["web"]
     try:
         web.takes("10.0.0.9")
-        assert not web.reaches(DB.address)
-        web.takes(WEB.address, mac="52:54:00:00:00:01")
-        assert not web.reaches(DB.address)
+        assert not web.reaches(DB.addresses[0])
+        web.takes(WEB.addresses[0], mac="52:54:00:00:00:01")
+        assert not web.reaches(DB.addresses[0])
     finally:
-        web.takes(WEB.address)
-    assert eventually(lambda: web.reaches(DB.address))
+        web.takes(WEB.addresses[0])
+    assert eventually(lambda: web.reaches(DB.addresses[0]))
 
 
 def test_dhcp_gives_a_card_its_own_address_and_names_are_known(site: Site) -> None:
@@ -204,7 +204,7 @@ def test_dhcp_gives_a_card_its_own_address_and_names_are_known(site: Site) -> No
     asked = (
         f"{UDP}one.sendto(bytes.fromhex('{question}'), ('10.0.0.1', 53)); print(socket.inet_ntoa(one.recv(512)[-4:]))"
     )
-    assert eventually(lambda: web.python(asked).stdout.strip() == DB.address, 10)
+    assert eventually(lambda: web.python(asked).stdout.strip() == DB.addresses[0], 10)
 
 
 def test_resolvers_of_guests_know_names_and_are_not_put_off_by_what_is_not_there(site: Site) -> None:
@@ -226,7 +226,7 @@ def test_a_guest_answers_nobody_as_a_dhcp_server(site: Site) -> None:
         )  # fmt: skip
         for _ in range(3):
             time.sleep(0.5)
-            site.guests["web"].python(f"{UDP}one.bind(('', {port})); one.sendto(b'heard', ('{DB.address}', 6800))")
+            site.guests["web"].python(f"{UDP}one.bind(('', {port})); one.sendto(b'heard', ('{DB.addresses[0]}', 6800))")
         assert (listening.communicate(timeout=30)[0].strip() == "heard") is passes, port
 
 
@@ -236,8 +236,8 @@ def test_a_card_that_moves_is_reached_where_it_goes(site: Site) -> None:
     here = site.plug("gpu-1", DB)
     site.write(BLUE, replace(DB, hosts=("gpu-1",)))
     assert there.run("ip link set eth0 down").returncode == 0
-    assert eventually(lambda: web.reaches(DB.address))
-    assert here.reaches(WEB.address)
+    assert eventually(lambda: web.reaches(DB.addresses[0]))
+    assert here.reaches(WEB.addresses[0])
 
 
 def test_traffic_goes_on_without_the_central_server_and_when_its_northbound_is_lost(site: Site) -> None:
@@ -245,5 +245,5 @@ def test_traffic_goes_on_without_the_central_server_and_when_its_northbound_is_l
     for name in ("northd", "northbound", "southbound"):
         site.ovn.end(name)
     time.sleep(3)
-    assert web.reaches(DB.address)
-    assert web.reaches(FAR.address)
+    assert web.reaches(DB.addresses[0])
+    assert web.reaches(FAR.addresses[0])

@@ -34,9 +34,9 @@ OUTSIDE = Network(name="outside", overlay=OvnNetwork(id="outside", subnets=("192
 OUT = WayOut(network="outside", address="192.0.2.100")
 BLUE = OvnNetwork(id="blue", subnets=("10.0.0.0/24",), out=OUT)
 NETWORK = Network(name="acme.blue", overlay=BLUE)
-WEB = Card(vm="web", name="web", number=0, address="10.0.0.5", hosts=("gpu-1",))
-DB = Card(vm="db", name="db", number=0, address="10.0.0.6", hosts=("gpu-3",))
-STRAIGHT = Card(vm="straight", name="straight", number=0, address="192.0.2.150", hosts=("gpu-2",))
+WEB = Card(vm="web", name="web", number=0, addresses=("10.0.0.5",), hosts=("gpu-1",))
+DB = Card(vm="db", name="db", number=0, addresses=("10.0.0.6",), hosts=("gpu-3",))
+STRAIGHT = Card(vm="straight", name="straight", number=0, addresses=("192.0.2.150",), hosts=("gpu-2",))
 GATEWAYS = ("gpu-2", "gpu-3")
 CHASSIS = tuple(KnownChassis(name=name, mappings=("physnet1",), gateway=True) for name in GATEWAYS)
 FLOATING = FloatingAddress(address="192.0.2.120", network="outside", tenant="acme", vm="web", card_network="acme.blue")
@@ -58,7 +58,7 @@ class Outside:
     def lead(self, name: str) -> None:
         """The floating address to that VM."""
         cards = {"web": WEB, "db": DB}
-        known = {each: _with_port(each, card.address) for each, card in cards.items()}
+        known = {each: _with_port(each, card.addresses[0]) for each, card in cards.items()}
         self.write(*address_rows([replace(FLOATING, vm=name)], known, {NETWORK.name: NETWORK}))
 
     def seen_as(self, guest: Guest) -> str:
@@ -112,13 +112,13 @@ def outside() -> Iterator[Outside]:
 def test_what_vms_send_out_comes_from_the_networks_own_address(outside: Outside) -> None:
     assert outside.seen_as(outside.site.guests["web"]) == OUT.address
     assert outside.seen_as(outside.site.guests["db"]) == OUT.address
-    assert not outside.world.reaches(WEB.address)
+    assert not outside.world.reaches(WEB.addresses[0])
 
 
 def test_a_vm_may_be_on_the_provider_network_itself(outside: Outside) -> None:
     straight = outside.site.guests["straight"]
     assert eventually(lambda: straight.reaches(PROVIDER.gateway))
-    assert eventually(lambda: outside.world.reaches(STRAIGHT.address))
+    assert eventually(lambda: outside.world.reaches(STRAIGHT.addresses[0]))
     assert eventually(lambda: straight.reaches(OUT.address))
 
 
@@ -133,7 +133,7 @@ def test_a_floating_address_leads_to_one_vm_and_then_to_the_other(outside: Outsi
     assert outside.site.guests["web"].run("ip link set eth0 down").returncode == 0
     assert outside.world.reaches(FLOATING.address)  # by the other one alone
     web = outside.site.guests["web"]
-    web.takes(WEB.address)
+    web.takes(WEB.addresses[0])
     assert web.run("ip route add default via 10.0.0.1").returncode == 0
     assert outside.seen_as(web) == OUT.address
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pycdlib
 import yaml
@@ -56,24 +56,27 @@ class NoCloudSeeds:
             "meta-data": _dump({"instance-id": wanted.vm, "local-hostname": wanted.hostname, **keys}),
             "user-data": "#cloud-config\n{}\n" if wanted.user_data is None else wanted.user_data,
             "vendor-data": _LET_IN.format(line=self._authority(wanted.vm)),
-            "network-config": _dump(_network(wanted.cards, wanted.function)),
+            "network-config": _dump(_network(wanted)),
         }
         return _iso(files)
 
 
-def _network(cards: tuple[str, ...], function: str | None) -> dict[str, object]:
+def _network(wanted: Seed) -> dict[str, object]:
     """DHCP on each card. The default route goes by the first card that has one.
 
     Cards are matched by their addresses: netplan alone knows patterns of names. Without ``set-name``, cloud-init looks
     up how the guest calls the card, renames nothing, and boots on where a card is missing. The keys are the names that
     cloud-init before 20.1 takes instead."""
-    ethernets = {f"eth{number}": _dhcp(mac, number) for number, mac in enumerate(cards)}
-    if function is not None:
-        ethernets["rdma0"] = {**_dhcp(function, len(cards)), "optional": True}
+    ethernets = {f"eth{number}": _dhcp(mac, number) for number, mac in enumerate(wanted.cards)}
+    for card in ethernets.values():
+        if card["match"]["macaddress"] in wanted.cards_of_ipv6:
+            card["dhcp6"] = True
+    if wanted.function is not None:
+        ethernets["rdma0"] = {**_dhcp(wanted.function, len(wanted.cards)), "optional": True}
     return {"version": 2, "ethernets": ethernets}
 
 
-def _dhcp(mac: str, number: int) -> dict[str, object]:
+def _dhcp(mac: str, number: int) -> dict[str, Any]:
     return {
         "match": {"macaddress": mac},
         "dhcp4": True,

@@ -16,8 +16,8 @@ from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
 from orchestrator.core.domain_xml.foreign import is_unconfined, managed_by, unsafe_parts
 from orchestrator.core.domain_xml.interface import is_overlay
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.hosts.bridges import is_ipv4
 from orchestrator.core.hosts.cpus import floating, memory_words, parse_cpus
+from orchestrator.core.overlay import is_address
 
 OTHER_BUSES = ("usb", "scsi", "scsi_host")
 """Their addresses have numbers too, and none of them is of a PCI function."""
@@ -125,7 +125,7 @@ def _plugs(root: ElementTree.Element) -> Iterator[Plug]:
 
 def _port_addresses(root: ElementTree.Element) -> Iterator[str]:
     for owner in root.findall(f"./metadata/{{{METADATA_NAMESPACE}}}vm"):
-        yield from filter(is_ipv4, owner.get("addresses", "").split())
+        yield from filter(is_address, owner.get("addresses", "").split())
 
 
 def _number(element: ElementTree.Element | None) -> int | None:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from orchestrator.api.routes.security_groups import SecurityRuleAnswer
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody
@@ -47,6 +48,13 @@ class NetworkPathAnswer(AnswerBody):
         return cls.copied(path)
 
 
+@dataclass(frozen=True)
+class _Connection:
+    protocol: Annotated[Probe, Query(description="Of the connection")] = "tcp"
+    port: Annotated[int | None, Query(description="Of the receiver; none of ICMP")] = None
+    ipv6: Annotated[bool, Query(description="By IPv6, where both have IPv4 as well")] = False
+
+
 router = APIRouter(prefix="/network-paths", tags=["networks"])
 
 
@@ -55,9 +63,8 @@ def explain(
     services: ServicesOf,
     sender: Annotated[str, Query(max_length=MAX_NAME, description="Name of the VM that begins")],
     receiver: Annotated[str, Query(max_length=MAX_NAME, description="Name of the other")],
-    protocol: Annotated[Probe, Query(description="Of the connection")] = "tcp",
-    port: Annotated[int | None, Query(description="Of the receiver; none of ICMP")] = None,
+    connection: Annotated[_Connection, Depends()],
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> NetworkPathAnswer:
     """Explain whether a VM reaches another. By which rule of which security group, as OVN itself says it."""
-    return NetworkPathAnswer.of(services.network_paths.explain(tenant, sender, receiver, protocol, port))
+    return NetworkPathAnswer.of(services.network_paths.explain(tenant, sender, receiver, **asdict(connection)))

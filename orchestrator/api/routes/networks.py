@@ -55,7 +55,7 @@ class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/2
     mtu: int | None = None
     """Of kind ovn, in bytes; null: what 1500 bytes between hosts leave."""
     dns_servers: list[Annotated[str, Field(max_length=64)]] = Field(default=[], max_length=MAX_DNS_SERVERS)
-    """Of kind ovn: IPv4 addresses of servers that guests ask for names outside; none: names of the network alone."""
+    """Of kind ovn: addresses of servers that guests ask for names outside; none: names of the network alone."""
     out: Name | None = None
     """Of kind ovn: provider network that what its VMs send outside goes through, by NAT; null: nothing leads out."""
 

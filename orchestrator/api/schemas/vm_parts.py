@@ -43,7 +43,9 @@ class NetworkCardAnswer(AnswerBody):
     network_tenant: str | None
     """Whose the network is; null: the site's."""
     address: str | None
-    """IPv4, the same for the VM's life; null: its network is not of kind ovn."""
+    """IPv4, the same for the VM's life; null: its network is not of kind ovn, or has IPv6 alone."""
+    address6: str | None
+    """IPv6, the same for the VM's life; null: its network is not of kind ovn, or had no such subnet."""
 
 
 class NicFunctionAnswer(AnswerBody):
@@ -82,13 +84,14 @@ def maintenance_members(planned: PlannedMaintenance) -> dict[str, object]:
 def card_members(vm: Vm) -> list[dict[str, object]]:
     """One that was adopted has those that it came with, which nobody told us."""
     networks = vm.spec.networks if vm.spec.adopted is None else ()
-    own = {port.network: port.address for port in vm.ports}
+    own = {(port.network, ":" in port.address): port.address for port in vm.ports}
     return [
         {
             "mac": mac_address(vm.id, card),
             "network": short_name(name),
             "network_tenant": tenant_of(name),
-            "address": own.get(name),
+            "address": own.get((name, False)),
+            "address6": own.get((name, True)),
         }
         for card, name in enumerate(networks)
     ]

@@ -106,7 +106,7 @@ class CreateVmBody(
     more_networks: tuple[Name, ...] = Field(default=(), max_length=MAX_CARDS - 1, strict=False)
     """Networks of further network cards, in order."""
     addresses: dict[Name, Annotated[str, Field(max_length=64)]] = Field(default={}, max_length=MAX_CARDS)
-    """IPv4 address of its card on a network of kind ovn, by the network's name; on others it gets a free one."""
+    """Address of its card on a network of kind ovn, by the network's name; IPv4, IPv6 or ``IPV4,IPV6``."""
     volumes: tuple[Name, ...] = Field(default=(), max_length=MAX_ATTACHED, strict=False)
     """Data volumes of the tenant, in this order."""
     pool: Name | None = None

@@ -122,7 +122,7 @@ def create(
     mtu: Annotated[int | None, typer.Option("--mtu", help="Of kind ovn: bytes of a packet; 1442 otherwise.")] = None,
     dns_server: Annotated[
         list[str] | None,
-        typer.Option("--dns-server", help="Of kind ovn: IPv4 address that guests ask for names; may be repeated."),
+        typer.Option("--dns-server", help="Of kind ovn: address that guests ask for names; may be repeated."),
     ] = None,
     search_domain: Annotated[
         list[str] | None,
@@ -263,10 +263,11 @@ def explain(
     receiver: Receiver,
     port: Port = None,
     protocol: Annotated[Probe, typer.Option("--protocol", help="tcp, udp or icmp; icmp has no port.")] = "tcp",
+    ipv6: Annotated[bool, typer.Option("--ipv6", help="By IPv6, where both have IPv4 as well.")] = False,
     tenant: Tenant = "default",
 ) -> None:
     """Explain whether a running VM reaches another over OVN."""
-    path = session_of(ctx).client.network_path(sender, receiver, tenant, protocol, port)
+    path = session_of(ctx).client.network_path(sender, receiver, tenant, protocol, port, ipv6=ipv6)
     show(path, format_of(ctx), lambda: _explained(sender, receiver, path))
 
 

@@ -159,9 +159,7 @@ def _cards(vm: Mapping[str, Any], subnets: Mapping[str, str | None] | None) -> l
     return [
         (
             f"card {number}",
-            shown(
-                [card["network"], card["mac"], *_addresses_in((subnets or {}).get(card["network"]), vm["addresses"])]
-            ),
+            shown([card["network"], card["mac"], *_addresses_of(card, vm, subnets or {})]),
         )
         for number, card in enumerate(vm["cards"], start=1)
     ]
@@ -175,6 +173,11 @@ def _nic(vm: Mapping[str, Any]) -> list[tuple[str, str]]:
     where = "under its GPU's PCIe switch" if nic["under_switch"] else "on its GPU's NUMA node"
     function = f", {shown(nic['function'])}" if nic["function"] else ""
     return [("network function", f"{shown(nic['mac'])}, {where}{function}")]
+
+
+def _addresses_of(card: Mapping[str, Any], vm: Mapping[str, Any], subnets: Mapping[str, str | None]) -> list[str]:
+    own = [address for address in (card["address"], card["address6"]) if address]
+    return own or _addresses_in(subnets.get(card["network"]), vm["addresses"])
 
 
 def _addresses_in(subnet: str | None, addresses: Iterable[str]) -> list[str]:

@@ -112,7 +112,8 @@ def _vm(vm: Json) -> ExistingVm:
 
 def _addresses(vm: Json) -> Labels:
     cards = vm["cards"]
-    return tuple(sorted((card["network"], card["address"]) for card in cards if card["address"] is not None))
+    own = ((card["network"], ",".join(filter(None, (card["address"], card["address6"])))) for card in cards)
+    return tuple(sorted((network, addresses) for network, addresses in own if addresses))
 
 
 def request_of(offering: Offering, *, look_up: bool) -> dict[str, object]:

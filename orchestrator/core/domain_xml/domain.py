@@ -16,12 +16,12 @@ from orchestrator.core.domain_xml.interface import interface, nic_hostdev, overl
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
-from orchestrator.core.hosts.bridges import is_ipv4
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, cpus_text
 from orchestrator.core.hosts.domain import DomainDescription
 from orchestrator.core.hosts.pool import file_path, home_of
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.offerings.offering import PAGE_KIB
+from orchestrator.core.overlay import is_address
 from orchestrator.core.vms.network import MAX_CARDS, short_name, tenant_of
 from orchestrator.core.vms.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
 
@@ -56,7 +56,7 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("networks", "one twice", domain.network not in domain.more_networks),
         ("networks", "one twice", len(set(domain.more_networks)) == len(domain.more_networks) < MAX_CARDS),
         ("ports", domain.ports, set(domain.overlays) <= set(domain.networks)),
-        ("ports", domain.ports, all(is_ipv4(port.address) for port in domain.ports)),
+        ("ports", domain.ports, all(is_address(port.address) for port in domain.ports)),
         ("devices", len(domain.devices), len(domain.devices) <= _MAX_DEVICES),
         ("data", len(domain.data), len(set(domain.data)) == len(domain.data) <= _MAX_DATA),
         ("data", domain.data, all(_FILE_NAME.fullmatch(one) for one in domain.data)),

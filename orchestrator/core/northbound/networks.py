@@ -6,11 +6,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import ip_address, ip_network
+from typing import Final
 
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.northbound.rows import MemberOf, OvnRow, Value, row_uuid
-from orchestrator.core.overlay import OvnNetwork, ProviderPlace, port_id, router_of
+from orchestrator.core.overlay import OvnNetwork, ProviderPlace, of_family, port_id, router_of
 from orchestrator.core.peering import Find, subnets_of_peers
 from orchestrator.core.vms.network import Network, dns_domain
 from orchestrator.core.vms.vm import Vm
@@ -21,9 +22,20 @@ NAT, GATEWAY, RULE = "NAT", "Gateway_Chassis", "ACL"
 _DHCP, _DNS = "DHCP_Options", "DNS"
 TABLES: Mapping[str, tuple[str, ...]] = {
     SWITCH: ("name", "ports", "acls", "dns_records"),
-    PORT: ("name", "type", "addresses", "port_security", "options", "dhcpv4_options", "enabled", "parent_name", "tag"),
+    PORT: (
+        "name",
+        "type",
+        "addresses",
+        "port_security",
+        "options",
+        "dhcpv4_options",
+        "dhcpv6_options",
+        "enabled",
+        "parent_name",
+        "tag",
+    ),
     ROUTER: ("name", "ports", "static_routes", "nat"),
-    ROUTER_PORT: ("name", "mac", "networks", "gateway_chassis", "peer"),
+    ROUTER_PORT: ("name", "mac", "networks", "gateway_chassis", "peer", "ipv6_ra_configs"),
     ROUTE: ("ip_prefix", "nexthop", "output_port"),
     NAT: ("type", "external_ip", "logical_ip"),
     GATEWAY: ("name", "chassis_name", "priority"),
@@ -35,6 +47,10 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 _LEASE_S = 43200
 MAX_PRIORITY = 32767
 """Of a rule that comes before all others."""
+_IS_SERVER: Final = "udp.src == 67 || udp.src == 547"
+"""What answers of a DHCP server come from."""
+_IPV6_LINK: Final = ("fe80::/10", "ff00::/8")
+"""What stays within a network: link-local addresses and groups (RFC 4291)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +63,8 @@ class Card:
     """What its tenant calls it."""
     number: int
     """Which of its cards, from 0."""
-    address: str
+    addresses: tuple[str, ...]
+    """IPv4 and IPv6, one of each at most."""
     hosts: tuple[str, ...]
     """Who may carry it: the VM's host, and first of all; while it moves also where it goes."""
     groups: tuple[MemberOf, ...] = ()
@@ -62,12 +79,17 @@ class Card:
 
 def cards_of(vm: Vm, hosts: tuple[str, ...]) -> tuple[tuple[str, Card], ...]:
     """(name of the network on hosts, card) of each that is on such a network."""
+    own = {network: addresses_of(vm, network) for network in dict.fromkeys(port.network for port in vm.ports)}
     numbers = {name: number for number, name in enumerate(vm.spec.networks)}
     return tuple(
-        (port.network, Card(vm=vm.id, name=vm.spec.name, number=numbers[port.network], address=port.address,
-                            hosts=hosts))
-        for port in vm.ports
-    )  # fmt: skip
+        (name, Card(vm=vm.id, name=vm.spec.name, number=numbers[name], addresses=addresses, hosts=hosts))
+        for name, addresses in own.items()
+    )
+
+
+def addresses_of(vm: Vm, network: str) -> tuple[str, ...]:
+    """Of its card on the network that hosts call so."""
+    return tuple(port.address for port in vm.ports if port.network == network)
 
 
 def network_rows(network: Network, overlay: OvnNetwork, far: Iterable[str] = ()) -> tuple[OvnRow, ...]:
@@ -76,15 +98,33 @@ def network_rows(network: Network, overlay: OvnNetwork, far: Iterable[str] = ())
     joined with (joined.py), which guests are told the way to."""
     ways = (*overlay.subnets, *far)
     key, mac = overlay.id, router_mac(overlay.id)
-    rule: Mapping[str, Value] = {
-        "priority": MAX_PRIORITY, "direction": "from-lport", "match": "udp.src == 67", "action": "drop"
-    }  # fmt: skip
     return (
         OvnRow(table=SWITCH, key=key, columns={"name": network.name}),
         *(_router(network, overlay, mac) if overlay.provider is None else (_uplink(key, overlay.provider),)),
-        OvnRow(table=RULE, key=key, columns=rule, of=(MemberOf(table=SWITCH, key=key, column="acls"),)),
-        *(_dhcp(network, overlay, subnet, mac, ways) for subnet in overlay.subnets),
-    )  # fmt: skip
+        _rule(key, overlay, "from-lport", _IS_SERVER, "drop"),
+        *_within(overlay, of_family(6, ways)),
+        *(_dhcp(network, overlay, subnet, mac, of_family(4, ways)) for subnet in of_family(4, overlay.subnets)),
+        *(_dhcp_of_ipv6(network, overlay, subnet, mac) for subnet in of_family(6, overlay.subnets)),
+    )
+
+
+def _rule(
+    key: str, overlay: OvnNetwork, direction: str, match: str, action: str, priority: int = MAX_PRIORITY
+) -> OvnRow:
+    columns: Mapping[str, Value] = {"priority": priority, "direction": direction, "match": match, "action": action}
+    of = MemberOf(table=SWITCH, key=overlay.id, column="acls")
+    return OvnRow(table=RULE, key=key, columns=columns, of=(of,))
+
+
+def _within(overlay: OvnNetwork, subnets: tuple[str, ...]) -> Iterator[OvnRow]:
+    """Nothing of IPv6 leads outside. Guests take the router for a default one all the same, as OVN advertises no other
+    routes: they are refused there at once, and take IPv4. Two rules, as one with ``!=`` would be as many flows as the
+    lengths of all these prefixes multiplied."""
+    if subnets:
+        to_router = f'outport == "{row_uuid(PORT, overlay.id)}"'
+        inside = f"{to_router} && ip6.dst == {{{', '.join((*subnets, *_IPV6_LINK))}}}"
+        yield _rule(f"{overlay.id}/inside", overlay, "to-lport", inside, "allow")
+        yield _rule(f"{overlay.id}/outside", overlay, "to-lport", f"{to_router} && ip6", "reject", MAX_PRIORITY - 1)
 
 
 def _uplink(key: str, provider: ProviderPlace) -> OvnRow:
@@ -98,7 +138,8 @@ def _uplink(key: str, provider: ProviderPlace) -> OvnRow:
 
 def _router(network: Network, overlay: OvnNetwork, mac: str) -> tuple[OvnRow, ...]:
     key = overlay.id
-    addresses = tuple(f"{router_of(subnet)}/{IPv4Network(subnet).prefixlen}" for subnet in overlay.subnets)
+    addresses = tuple(f"{router_of(subnet)}/{ip_network(subnet).prefixlen}" for subnet in overlay.subnets)
+    advertised = {"address_mode": "dhcpv6_stateful", "send_periodic": "true", "mtu": str(overlay.mtu)}
     router_port = str(row_uuid(ROUTER_PORT, key))
     to_router: Mapping[str, Value] = {
         "name": str(row_uuid(PORT, key)), "type": "router", "addresses": ("router",),
@@ -107,8 +148,9 @@ def _router(network: Network, overlay: OvnNetwork, mac: str) -> tuple[OvnRow, ..
     return (
         OvnRow(table=ROUTER, key=key, columns={"name": network.name}),
         OvnRow(
-            table=ROUTER_PORT, key=key, columns={"name": router_port, "mac": mac, "networks": addresses},
-            of=(MemberOf(table=ROUTER, key=key, column="ports"),),
+            table=ROUTER_PORT, key=key, of=(MemberOf(table=ROUTER, key=key, column="ports"),),
+            columns={"name": router_port, "mac": mac, "networks": addresses,
+                     "ipv6_ra_configs": advertised if of_family(6, overlay.subnets) else {}},
         ),
         OvnRow(table=PORT, key=key, columns=to_router, of=(MemberOf(table=SWITCH, key=key, column="ports"),)),
     )  # fmt: skip
@@ -116,12 +158,11 @@ def _router(network: Network, overlay: OvnNetwork, mac: str) -> tuple[OvnRow, ..
 
 def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow, ...]:
     """Its port, which takes nothing from the guest but its own addresses, and its names."""
-    mac = mac_address(card.vm, card.number)
-    subnet = next(subnet for subnet in overlay.subnets if IPv4Address(card.address) in IPv4Network(subnet))
+    own = " ".join((mac_address(card.vm, card.number), *card.addresses))
     columns: Mapping[str, Value] = {
-        "name": port_id(card.vm, card.number), "type": "", "addresses": (f"{mac} {card.address}",),
-        "port_security": (f"{mac} {card.address}",), "options": {"requested-chassis": ",".join(card.hosts)},
-        "dhcpv4_options": row_uuid(_DHCP, _dhcp_key(overlay, subnet)), "enabled": (), "parent_name": (), "tag": (),
+        "name": port_id(card.vm, card.number), "type": "", "addresses": (own,), "port_security": (own,),
+        "options": {"requested-chassis": ",".join(card.hosts)}, "dhcpv4_options": _dhcp_of_card(overlay, card, 4),
+        "dhcpv6_options": _dhcp_of_card(overlay, card, 6), "enabled": (), "parent_name": (), "tag": (),
     }  # fmt: skip
     names: dict[str, Value] = {"records": _records(network, card)}
     if card.owned:
@@ -134,6 +175,14 @@ def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow
         OvnRow(table=_DNS, key=card.key, columns=names,
             of=(MemberOf(table=SWITCH, key=overlay.id, column="dns_records"),)),
     )  # fmt: skip
+
+
+def _dhcp_of_card(overlay: OvnNetwork, card: Card, version: int) -> Value:
+    """What its address of IPv4 or IPv6 is told with."""
+    for address in of_family(version, card.addresses):
+        inside = (subnet for subnet in overlay.subnets if ip_address(address) in ip_network(subnet))
+        return row_uuid(_DHCP, _dhcp_key(overlay, next(inside)))
+    return ()
 
 
 def rows_of(
@@ -150,8 +199,8 @@ def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str, ways: It
     router = overlay.gateway_of(subnet)
     options = {
         "server_id": router, "server_mac": mac, "lease_time": str(_LEASE_S), "mtu": str(overlay.mtu),
-        "dns_server": f"{{{', '.join(overlay.dns or (router,))}}}",
     }  # fmt: skip
+    options |= _dns_of(overlay, router)
     options |= {name: _option(name, value) for name, value in overlay.dhcp}
     if overlay.search:
         options["domain_search_list"] = f'"{",".join(overlay.search)}"'
@@ -164,6 +213,22 @@ def _dhcp(network: Network, overlay: OvnNetwork, subnet: str, mac: str, ways: It
     if domain is not None:
         options["domain_name"] = f'"{domain}"'
     return OvnRow(table=_DHCP, key=_dhcp_key(overlay, subnet), columns={"cidr": subnet, "options": options})
+
+
+def _dhcp_of_ipv6(network: Network, overlay: OvnNetwork, subnet: str, mac: str) -> OvnRow:
+    """Routers advertise the rest. Of domains that guests look names up in OVN tells one here (RFC 3646)."""
+    options = {"server_id": mac, **_dns_of(overlay, router_of(subnet))}
+    domain = dns_domain(network.name)
+    if domain is not None:
+        options["domain_search"] = f'"{domain}"'
+    return OvnRow(table=_DHCP, key=_dhcp_key(overlay, subnet), columns={"cidr": subnet, "options": options})
+
+
+def _dns_of(overlay: OvnNetwork, router: str) -> dict[str, str]:
+    """Servers of the router's family: none, where the network has those of the other alone, as the router knows nothing
+    but the network's names."""
+    servers = of_family(6 if ":" in router else 4, overlay.dns or (router,))
+    return {"dns_server": f"{{{', '.join(servers)}}}"} if servers else {}
 
 
 def _option(name: str, value: str) -> str:
@@ -185,8 +250,10 @@ def _records(network: Network, card: Card) -> dict[str, str]:
     if domain is None:
         return {}
     whole = f"{card.name}.{domain}"
-    answers = card.address if card.owned else f"{card.address} ::ffff:{card.address}"
-    return {card.name: answers, whole: answers, IPv4Address(card.address).reverse_pointer: whole}
+    own = " ".join(card.addresses)
+    if not (card.owned or of_family(6, card.addresses)):
+        own += f" ::ffff:{own}"
+    return {card.name: own, whole: own, **{ip_address(each).reverse_pointer: whole for each in card.addresses}}
 
 
 def router_mac(key: str) -> str:

@@ -20,10 +20,11 @@ from orchestrator.core.northbound.networks import (
     ROUTER_PORT,
     RULE,
     SWITCH,
+    addresses_of,
     router_mac,
 )
 from orchestrator.core.northbound.rows import MemberOf, OvnRow, Value, row_uuid
-from orchestrator.core.overlay import OvnNetwork, ProviderPlace, WayOut
+from orchestrator.core.overlay import OvnNetwork, ProviderPlace, WayOut, of_family
 from orchestrator.core.provider_networks import KnownChassis, gateways_of
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
@@ -66,15 +67,14 @@ def _leading_out(overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider
         table=ROUTE, key=key, columns={"ip_prefix": "0.0.0.0/0", "nexthop": provider.gateway, "output_port": port},
         of=(MemberOf(table=ROUTER, key=overlay.id, column="static_routes"),),
     )  # fmt: skip
-    for subnet in overlay.subnets:
-        if ":" not in subnet:
-            yield _nat(overlay, f"{key}/{subnet}", "snat", out.address, subnet)
+    for subnet in of_family(4, overlay.subnets):
+        yield _nat(overlay, f"{key}/{subnet}", "snat", out.address, subnet)
 
 
 def _from_outside(overlay: OvnNetwork, outside: OvnNetwork, port: str) -> Mapping[str, Value]:
     """A router routes whatever comes with its MAC: without this, who is on the provider network would reach VMs by
     their own addresses, and be taken for one of them. What is sent to floating addresses is translated behind it."""
-    own = ", ".join(subnet for subnet in overlay.subnets if ":" not in subnet)
+    own = ", ".join(of_family(4, overlay.subnets))
     match = f'outport == "{port}" && ip4 && (ip4.dst != {outside.subnets[0]} || ip4.src == {{{own}}})'
     return {"priority": MAX_PRIORITY, "direction": "to-lport", "match": match, "action": "drop"}
 
@@ -101,7 +101,6 @@ def address_rows(
         vm, network = vms.get(floating.vm or ""), networks.get(floating.card_network or "")
         if vm is None or network is None or network.overlay is None or network.overlay.out is None:
             continue
-        own = next((port.address for port in vm.ports if port.network == network.name), None)
-        if own is not None:
-            overlay = network.overlay
+        overlay = network.overlay
+        for own in of_family(4, addresses_of(vm, network.name)):
             yield _nat(overlay, f"{overlay.id}/{floating.address}", "dnat_and_snat", floating.address, own)

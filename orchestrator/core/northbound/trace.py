@@ -39,19 +39,20 @@ class Packet:
     macs: tuple[str, str]
     """Of the sender, and of the receiver or the router before it."""
     addresses: tuple[str, str]
-    """IPv4, of the sender and of the receiver."""
+    """IPv4 or IPv6, of the sender and of the receiver."""
     protocol: Probe
     to_port: int | None
     """Of TCP and UDP."""
 
     def __str__(self) -> str:
         """As ovn-trace takes it."""
+        version, echo = (6, 128) if ":" in self.addresses[0] else (4, 8)
         parts = [
             f'inport == "{self.port}"', f"eth.src == {self.macs[0]}", f"eth.dst == {self.macs[1]}",
-            f"ip4.src == {self.addresses[0]}", f"ip4.dst == {self.addresses[1]}", "ip.ttl == 64",
+            f"ip{version}.src == {self.addresses[0]}", f"ip{version}.dst == {self.addresses[1]}", "ip.ttl == 64",
         ]  # fmt: skip
         if self.protocol == "icmp":
-            parts += ["icmp4.type == 8", "icmp4.code == 0"]
+            parts += [f"icmp{version}.type == {echo}", f"icmp{version}.code == 0"]
         else:
             parts += [f"{self.protocol}.src == {_FROM_PORT}", f"{self.protocol}.dst == {self.to_port}"]
         return " && ".join(parts)

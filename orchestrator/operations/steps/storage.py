@@ -110,12 +110,15 @@ def _write_seed(context: Context) -> None:
     if vm.spec.user_data is not None:
         with context.world.store.read() as tx:
             user_data = tx.secrets.get(vm.spec.user_data)
+    over_ipv6 = {port.network for port in vm.ports if ":" in port.address}
+    cards = {mac_address(vm.id, number): network for number, network in enumerate(vm.spec.networks)}
     seed = Seed(
         vm=vm.id,
         hostname=vm.spec.name,
         ssh_keys=vm.spec.ssh_keys,
         user_data=user_data,
-        cards=tuple(mac_address(vm.id, number) for number in range(len(vm.spec.networks))),
+        cards=tuple(cards),
+        cards_of_ipv6=frozenset(mac for mac, network in cards.items() if network in over_ipv6),
         function=None if vm.nic is None else vm.nic.mac,
     )
     iso = context.world.seeds.build(seed)

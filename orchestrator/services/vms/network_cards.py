@@ -20,7 +20,7 @@ from orchestrator.services.networks import NetworkService
 from orchestrator.services.security_groups import check_no_group
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
-from orchestrator.services.vms.ports import free_port, taking
+from orchestrator.services.vms.ports import free_ports, taking
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_may_change
 from orchestrator.store.database import Store
@@ -59,7 +59,7 @@ class NetworkCards:
             has = (*vm.spec.networks, wanted.name)
             check_networks(tuple(map(short_name, has)))
             check_free_port(tx, vm)
-            given = replace(with_networks(vm, has), ports=(*vm.ports, *_taken_port(tx, vm, wanted, address)))
+            given = replace(with_networks(vm, has), ports=(*vm.ports, *_taken_ports(tx, vm, wanted, address)))
             within_quota(tx, given, vm)
             started = self._begin(tx, "attach_network", given, vm, has, network)
         return self._submitted(started)
@@ -113,7 +113,7 @@ class NetworkCards:
         return started
 
 
-def _taken_port(tx: Transaction, vm: Vm, network: Network, address: str | None) -> tuple[Port, ...]:
+def _taken_ports(tx: Transaction, vm: Vm, network: Network, address: str | None) -> tuple[Port, ...]:
     """Of the VM's next card, on a network of kind ovn; none on others."""
     if network.overlay is None:
         if address is not None:
@@ -130,7 +130,7 @@ def _taken_port(tx: Transaction, vm: Vm, network: Network, address: str | None) 
         hint = f"'vgpuctl vm move {vm.spec.name}' takes it to a host that has it: 'vgpuctl network driver show'"
         message = f"host {vm.host}, where VM {vm.spec.name} is, has no bridge for network {network.short}"
         raise Conflict("host.no_mapping", message, hint=hint)
-    port = free_port(tx, vm, len(vm.spec.networks), network, network.overlay, address)
-    with taking(port.address):
-        tx.networks.take(replace(vm, ports=(port,)))
-    return (port,)
+    ports = free_ports(tx, vm, len(vm.spec.networks), network, network.overlay, address)
+    with taking(" or ".join(port.address for port in ports)):
+        tx.networks.take(replace(vm, ports=ports))
+    return ports

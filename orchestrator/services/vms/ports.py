@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
-from orchestrator.core.overlay import OvnNetwork, Port, WayOut, candidates, check_address
+from orchestrator.core.overlay import OvnNetwork, Port, WayOut, candidates, check_address, of_family
 from orchestrator.core.provider_networks import addresses_of
 from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
@@ -22,8 +22,8 @@ _TRIED: Final = 64
 
 
 def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
-    """The VM with a free address for each card there. ``wanted``: those that were chosen, by what its tenant calls the
-    network. Nothing is taken yet (store/networks.py).
+    """The VM with free addresses for each card there. ``wanted``: those that were chosen, by what its tenant calls the
+    network, with a comma between IPv4 and IPv6. Nothing is taken yet (store/networks.py).
 
     :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
     :raises NoCapacity: ``network.full``"""
@@ -34,33 +34,57 @@ def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
         if name not in overlays:
             hint = "a VM's address is chosen on networks of kind ovn: 'vgpuctl network list' has the kinds"
             raise InvalidInput("network.address_invalid", f"the VM has no address of its own on {name[:63]}", hint=hint)
-    ports = [free_port(tx, vm, *place, wanted.get(name)) for name, place in overlays.items()]
-    return replace(vm, ports=tuple(ports))
+    places = overlays.items()
+    ports = tuple(port for name, place in places for port in free_ports(tx, vm, *place, wanted.get(name)))
+    return replace(vm, ports=ports)
 
 
 def check_addresses(vm: Vm, wanted: Mapping[str, str]) -> bool:
     """Whether a VM that is there has these."""
-    has = {short_name(port.network): port.address for port in vm.ports}
-    return all(has.get(name) == address for name, address in wanted.items())
+    has = {(short_name(port.network), port.address) for port in vm.ports}
+    return has.issuperset((name, address) for name, several in wanted.items() for address in several.split(","))
 
 
-def free_port(tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetwork, wanted: str | None) -> Port:
-    """Of that card. Nothing is taken yet.
+def free_ports(
+    tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetwork, wanted: str | None
+) -> tuple[Port, ...]:
+    """Of that card, one of each family that the network has. Nothing is taken yet.
 
     :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
     :raises NoCapacity: ``network.full``"""
-    if wanted is not None:
-        address = check_address(wanted, overlay.subnets)
-        if overlay.provider is not None and address not in overlay.provider:
-            hint = f"one of {overlay.provider.first} to {overlay.provider.last}"
-            raise InvalidInput("network.address_invalid", f"{address} can be no VM's there", hint=hint)
-        check_nobodys(tx, network, address, vm.spec.tenant)
-        return Port(network=network.name, address=address)
+    chosen = [
+        _chosen(tx, network, overlay, text, vm.spec.tenant)
+        for text in (wanted.split(",") if wanted is not None else ())
+    ]
+    ports = []
+    for version in (4, 6):
+        own, subnets = of_family(version, chosen), of_family(version, overlay.subnets)
+        if len(own) > 1:
+            hint = "a card has one of IPv4 and one of IPv6; another card is on another network"
+            raise InvalidInput("network.address_invalid", f"{' and '.join(own)} on one card", hint=hint)
+        if subnets:
+            address = own[0] if own else _free(tx, vm, card, network, overlay, subnets)
+            ports.append(Port(network=network.name, address=address))
+    return tuple(ports)
+
+
+def _chosen(tx: Transaction, network: Network, overlay: OvnNetwork, wanted: str, tenant: str) -> str:
+    """:raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``"""
+    address = check_address(wanted, overlay.subnets)
+    if overlay.provider is not None and address not in overlay.provider:
+        hint = f"one of {overlay.provider.first} to {overlay.provider.last}"
+        raise InvalidInput("network.address_invalid", f"{address} can be no VM's there", hint=hint)
+    check_nobodys(tx, network, address, tenant)
+    return address
+
+
+def _free(tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetwork, subnets: tuple[str, ...]) -> str:
+    """:raises NoCapacity: ``network.full``"""
     provider = overlay.provider
-    own = candidates(overlay.subnets, vm.id, card) if provider is None else addresses_of(provider, f"{vm.id} {card}")
+    own = candidates(subnets, vm.id, card) if provider is None else addresses_of(provider, f"{vm.id} {card}")
     free = free_address(tx, network.name, own)
     if free is not None:
-        return Port(network=network.name, address=free)
+        return free
     raise NoCapacity(
         "network.full", f"every address of network {network.short} is a VM's",
         hint="delete a VM there, or take another network",

@@ -32,7 +32,7 @@ def _network(number: int) -> tuple[Network, OvnNetwork]:
 def _card(network: int, number: int) -> Card:
     host = f"host-{(network * CARDS + number) % HOSTS}"
     return Card(
-        vm=f"vm-{network}-{number}", name=f"vm-{number}", number=0, address=f"10.0.0.{number + 2}", hosts=(host,)
+        vm=f"vm-{network}-{number}", name=f"vm-{number}", number=0, addresses=(f"10.0.0.{number + 2}",), hosts=(host,)
     )
 
 

@@ -64,6 +64,7 @@ USER_DATA = {
     "packed": packed(CLOUD_CONFIG),
     "packed parts": packed(PARTS),
     "commented": CLOUD_CONFIG.replace("\n", " # of the team\r\n", 1),
+    "ipv6": None,
     "without ours": "#cloud-config\nvendor_data: {enabled: false}\n",
 }
 
@@ -77,6 +78,7 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         name: Seed(
             vm=f"vm-of-{name}", hostname="train", ssh_keys=(MINE,), cards=CARDS, function=FUNCTION,
             user_data=None if text is None else plain_user_data(text),
+            cards_of_ipv6=frozenset(CARDS[:1] if name == "ipv6" else ()),
         )
         for name, text in USER_DATA.items()
     }  # fmt: skip
@@ -150,3 +152,19 @@ def test_other_renderers_know_each_card_by_the_name_that_the_guest_gives_it(
         wanted = [line.format(name=name, mac=mac, MAC=mac.upper(), metric=100 * (number + 1)) for line in lines]
         assert [text for text in texts if all(f"{line}\n" in text for line in wanted)], (wanted, texts)
     assert not any("eth0" in text for text in texts)
+
+
+@pytest.mark.parametrize(("renderer", "asks", "asks_not"), [
+    ("netplan", "dhcp6: true", "dhcp6"),
+    ("networkd", "DHCP=yes", "DHCP=yes"),
+    ("network-manager", "[ipv6]\nmethod=auto", "[ipv6]\nmethod=auto"),
+    ("sysconfig", "DHCPV6C=yes", "DHCPV6C"),
+    ("eni", "iface enp1s0 inet6 dhcp", "iface enp2s0 inet6"),
+])  # fmt: skip
+def test_a_card_of_ipv6_asks_for_its_address_and_no_other_does(
+    guests: dict[str, Any], renderer: str, asks: str, asks_not: str
+) -> None:
+    with_ipv6, without = ("\n".join(guests[case]["network"][renderer].values()) for case in ("ipv6", "nothing"))
+    assert with_ipv6.count(asks) == 1, with_ipv6
+    assert asks_not not in with_ipv6.replace(asks, "")
+    assert asks_not not in without

@@ -95,7 +95,7 @@ options:
     type: str
     choices: [low, normal, high]
   addresses:
-    description: IPv4 address of its card on a network of kind ovn, by the network's name; on others it gets a free one.
+    description: Address of its card on a network of kind ovn, by the network's name; IPv4, IPv6 or V(IPV4,IPV6).
     type: dict
   user_data:
     description: For cloud-init; kept secret.
@@ -271,8 +271,9 @@ def _settled(site, vm):
 def _check_same(site, vm):
     params = site.params
     addresses = params["addresses"] or {}
-    own = {card["network"]: card["address"] for card in vm["cards"]}
-    different = differing(vm, given(params, SHAPE)) or differing({**dict.fromkeys(addresses), **own}, addresses)
+    own = {card["network"]: (card["address"], card["address6"]) for card in vm["cards"]}
+    has = {name: text for name, text in addresses.items() if set(text.split(",")) <= set(own.get(name, ()))}
+    different = differing(vm, given(params, SHAPE)) or differing({**dict.fromkeys(addresses), **has}, addresses)
     keys = params["ssh_keys"]
     if not different and keys is not None and _material(keys) != _material(vm["ssh_keys"]):
         different = "it has other SSH keys"
