@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Final, Literal
@@ -129,15 +129,15 @@ def is_chassis(name: str) -> bool:
 
 
 def troubles(
-    reading: OvnReading, hosts: Iterable[str], network: IPv4Network | None, now: float
+    reading: OvnReading, hosts: Mapping[str, str | None], network: IPv4Network | None, now: float
 ) -> tuple[OvnTrouble, ...]:
-    """``hosts``: names of ours that are in use; ``network``: where their encapsulation addresses have to be, None:
-    anywhere; ``now``: seconds since the epoch."""
+    """``hosts``: those of ours that are in use, by name why they are not in OVN by their own word; ``network``: where
+    their encapsulation addresses have to be, None: anywhere; ``now``: seconds since the epoch."""
     troubled = [trouble for member in reading.members for trouble in _of_member(member, now)]
     for database in dict.fromkeys(member.database for member in reading.members):
         troubled += _of_cluster(database, [member for member in reading.members if member.database == database])
     if any(member.error is None for member in reading.members if member.database == "southbound"):
-        troubled += [*_of_northd(reading), *_of_chassis(reading, network), *_without_chassis(reading, hosts)]
+        troubled += [*_of_northd(reading), *_of_chassis(reading, network), *_of_hosts(reading, hosts)]
     return tuple(troubled)
 
 
@@ -213,10 +213,17 @@ def _of_chassis(reading: OvnReading, network: IPv4Network | None) -> Iterator[Ov
                 )  # fmt: skip
 
 
-def _without_chassis(reading: OvnReading, hosts: Iterable[str]) -> Iterator[OvnTrouble]:
+def _of_hosts(reading: OvnReading, hosts: Mapping[str, str | None]) -> Iterator[OvnTrouble]:
+    """OVN keeps a chassis that is out of reach as it was."""
     known = {chassis.name for chassis in reading.chassis}
-    for host in sorted(set(hosts) - known):
-        yield OvnTrouble(
-            code="ovn.host_missing", subject=host, message="OVN has no chassis of that name",
-            remedy="run playbooks/prepare-host.yml with vgpuctl_ovn_central set: VMs there are on no such network",
-        )  # fmt: skip
+    for host, why in sorted(hosts.items()):
+        if host not in known:
+            yield OvnTrouble(
+                code="ovn.host_missing", subject=host, message="OVN has no chassis of that name",
+                remedy="run playbooks/prepare-host.yml with vgpuctl_ovn_central set: VMs there are on no such network",
+            )  # fmt: skip
+        elif why is not None:
+            yield OvnTrouble(
+                code="ovn.host_cut_off", subject=host, message=f"by its own word: {why}",
+                remedy="look at ovn-controller there, and at what is between it and the central servers",
+            )  # fmt: skip

@@ -10,6 +10,7 @@ from ipaddress import IPv4Network
 from typing import Literal
 
 from orchestrator.core.errors import InvalidInput, Retryable
+from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.ovn import CertificateFor, OvnReading, OvnTrouble, is_chassis, troubles
 from orchestrator.ports.clock import Clock
@@ -62,9 +63,11 @@ class NetworkDriverService:
         network, overlay = self.engines.encapsulation_network, self.engines.overlay
         if overlay is None:
             return NetworkDriver(engine="nat", encapsulation_network=network, reading=None, troubles=())
-        with self.store.read() as tx:
-            hosts = [host.name for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
         reading = overlay.read()
+        with self.store.read() as tx:
+            used = [host.name for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
+            snapshots = {name: tx.hosts.snapshot(name) for name in used}
+        hosts = {name: None if seen is None else outside_ovn(seen.bridges, name) for name, seen in snapshots.items()}
         return NetworkDriver(
             engine="ovn", encapsulation_network=network, reading=reading,
             troubles=(*troubles(reading, hosts, network, self.clock.now()), *self._differing()),

@@ -63,9 +63,11 @@ def test_both_databases_are_read_over_tls_with_certificates_of_ours(ovn: RealOvn
     ]
     assert (ovn.nbctl("show"), ovn.sbctl("show")) == before
     assert (tmp_path / "secrets/ovn_client.pem").stat().st_mode & 0o777 == 0o600
-    found = troubles(reading, ["gpu-1", "gpu-2"], IPv4Network("198.51.100.0/24"), time.time())
+    hosts = {"gpu-1": "ovn-controller does not answer", "gpu-2": "it has no br-int of Open vSwitch"}
+    found = troubles(reading, hosts, IPv4Network("198.51.100.0/24"), time.time())
     assert [(each.code, each.subject) for each in found] == [
-        ("ovn.chassis_behind", "gpu-1"), ("ovn.address_outside", "gpu-1"), ("ovn.host_missing", "gpu-2"),
+        ("ovn.chassis_behind", "gpu-1"), ("ovn.address_outside", "gpu-1"), ("ovn.host_cut_off", "gpu-1"),
+        ("ovn.host_missing", "gpu-2"),
     ]  # fmt: skip
 
 
@@ -87,10 +89,10 @@ def test_an_ovn_of_the_operators_own_is_read_as_it_is(tmp_path: Path) -> None:
         wanted = {"ovn_northbound": ovn.socket("northbound"), "ovn_southbound": ovn.socket("southbound")}
         reading = _read(ovn, tmp_path, **wanted)
         assert (reading.ours, reading.foreign) == (0, 1)
-        assert troubles(reading, [], None, time.time()) == ()
+        assert troubles(reading, {}, None, time.time()) == ()
         ovn.end("northd")
         ovn.nbctl("--", "set", "nb_global", ".", "nb_cfg=7")
-        assert [each.code for each in troubles(_read(ovn, tmp_path, **wanted), [], None, 0.0)] == ["ovn.northd_behind"]
+        assert [each.code for each in troubles(_read(ovn, tmp_path, **wanted), {}, None, 0.0)] == ["ovn.northd_behind"]
 
 
 def test_a_server_that_does_not_answer_is_told_of_beside_those_that_do(ovn: RealOvn, tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_server_that_does_not_answer_is_told_of_beside_those_that_do(ovn: Real
     assert north.error is not None
     assert south.error is None
     assert (reading.foreign, reading.version is not None) == (0, True)
-    assert [each.code for each in troubles(reading, [], None, time.time())] == ["ovn.unreachable"]
+    assert [each.code for each in troubles(reading, {}, None, time.time())] == ["ovn.unreachable"]
 
 
 def test_a_host_does_not_reach_the_northbound_with_its_certificate(ovn: RealOvn, tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def _southbound_saying(
                {"id": 2, "error": None, "result": [{"rows": [row]} for row in tables]}]  # fmt: skip
     _answering(path, ["".join(map(json.dumps, answers)).encode()], 0.5)
     reading = OvnDatabases(northbound=[], southbound=[f"unix:{path}"], trust=lambda: None).read()
-    found = troubles(reading, [], None, 0.0)
+    found = troubles(reading, {}, None, 0.0)
     return NetworkDriverAnswer.of(
         NetworkDriver(engine="ovn", encapsulation_network=None, reading=reading, troubles=found)
     )

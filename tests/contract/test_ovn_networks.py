@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
@@ -20,11 +21,13 @@ from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.services.messages import CreateVm, MoveVm
+from orchestrator.services.network_driver import NetworkDriverService
 from orchestrator.services.network_peers import change_peers
 from orchestrator.services.northbound import NorthboundKeeper, compare
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, t4
+from tests.fakes.network_engines import nat_alone
 from tests.fakes.ovn_databases import RealOvn
 from tests.fakes.recount import miscounted
 
@@ -383,3 +386,15 @@ def test_what_others_ask_takes_no_place_and_tells_nothing(plane: ControlPlane) -
     change_peers(networks, "a", "default", ["evil/n0"], [], operator=False)
     assert _states(plane, "default", "a")[:2] == [("default.b", "joined"), ("evil.n0", "joined")]
     assert ("default.a", "joined") in _states(plane, "evil", "n0")
+
+
+def test_a_host_that_says_it_is_cut_off_is_told_of_though_ovn_keeps_it(plane: ControlPlane, ovn: RealOvn) -> None:
+    ovn.sbctl("--may-exist", "chassis-add", T4_HOST, "geneve", "192.0.2.11")
+    overlay = OvnDatabases(northbound=(), southbound=(ovn.socket("southbound"),), trust=lambda: None)
+    engines = replace(nat_alone(plane.world.clock), overlay=overlay)
+    driver = NetworkDriverService(store=plane.store, clock=plane.world.clock, engines=engines)
+    assert ("ovn.host_cut_off", T4_HOST) not in [(each.code, each.subject) for each in driver.get().troubles]
+    plane.machine(T4_HOST).bridges = (replace(OVN_HOST[0], problem="ovn-controller does not answer"),)
+    plane.look(T4_HOST)
+    (told,) = [each for each in driver.get().troubles if each.code == "ovn.host_cut_off"]
+    assert (told.subject, told.message) == (T4_HOST, "by its own word: ovn-controller does not answer")
