@@ -28,6 +28,12 @@ FIRST, SECOND = NAMES = ("first", "second")
 """The first is OVN's central server too."""
 NETWORK: Final = "10.77.0.0/24"
 """Of the link between hosts."""
+PHYSICAL, OUTSIDE, ROUTER_OUTSIDE = "physnet1", "192.0.2.0/24", "192.0.2.1"
+"""The site's own network, which the first host leads to; its router there is that host itself."""
+_BRIDGE: Final = (
+    "systemctl start openvswitch-switch; ovs-vsctl --may-exist add-br br-ex; "
+    f"ip address replace {ROUTER_OUTSIDE}/24 dev br-ex; ip link set br-ex up"
+)
 OFFERING: Final = """schema_version: 1
 offerings:
   - {name: small, description: on networks, kind: time_sliced, vgpu_type: GRID T4-1Q, migratable: true}
@@ -60,7 +66,10 @@ class Site:
 
     def set_up_host(self, name: str) -> int:
         """The same."""
-        return self._play("prepare-host.yml", "vgpuctl_hosts", name, {"vgpuctl_host_ovn_network": NETWORK})
+        own: dict[str, Any] = {"vgpuctl_host_ovn_network": NETWORK}
+        if name == FIRST:
+            own |= {"vgpuctl_host_ovn_mappings": {PHYSICAL: "br-ex"}, "vgpuctl_host_ovn_gateway": True}
+        return self._play("prepare-host.yml", "vgpuctl_hosts", name, own)
 
     def _play(self, playbook: str, group: str, host: str, variables: dict[str, Any]) -> int:
         sign = ["env", f"VGPUCTL_STATE={self.state}", str(COMMAND)]
@@ -100,12 +109,11 @@ class Guest:
     def host(self) -> LabHost:
         return self.site.hosts[self.shown()["host"]]
 
-    def is_up(self) -> None:
-        """It has said so since it was last started."""
+    def is_up(self, boots: int = 1) -> None:
+        """It has started as often, and reads what is typed. SYSLINUX would take what comes before."""
         end, log = time.monotonic() + _SAYS_WITHIN_S, console_log(self.vm)
         host = self.host()
-        booted = f"tac {log} | sed '/SeaBIOS/q' | grep -c 'vgpu-guest ready' || true"
-        while host.run(booted).strip() == "0":
+        while int(host.run(f"grep -ca 'built-in shell' {log} || true")) < boots:
             assert time.monotonic() < end, host.run(f"tail -c 3000 {log}")
             time.sleep(1)
 
@@ -157,15 +165,18 @@ def ovn_hosts(state: Path) -> Iterator[Site]:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda name: _enrol(site, name), NAMES))
         yield site
-        for vm in product.json("list-vms", "--all-tenants"):
-            product.ok("delete-vm", vm["name"], "--tenant", vm["tenant"])
-        for name in NAMES:
-            product.ok("host", "remove", name)
+        with ThreadPoolExecutor(3) as pool:
+            vms = [
+                ("delete-vm", vm["name"], "--tenant", vm["tenant"]) for vm in product.json("list-vms", "--all-tenants")
+            ]
+            list(pool.map(lambda words: product.ok(*words), vms))
+            list(pool.map(lambda name: product.ok("host", "remove", name), NAMES))
 
 
 def _enrol(site: Site, name: str) -> None:
     if name == FIRST:
         assert site.set_up_central() > 0
+        site.hosts[name].run(_BRIDGE)
     assert site.set_up_host(name) > 0
     site.product.ok(*words_to_add(site.hosts[name]), limit_s=900)
 

@@ -5,9 +5,10 @@ Two VMs of a tenant on two hosts, and one of another tenant in the same range; e
 from __future__ import annotations
 
 import base64
+import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 import pytest
 
 from tests.lab.attacks import COMPILED, SOURCE, Card, attacks, honest
-from tests.lab.ovn_hosts import FIRST, NAMES, SECOND, Guest, Site, ovn_hosts
+from tests.lab.ovn_hosts import FIRST, NAMES, OUTSIDE, PHYSICAL, ROUTER_OUTSIDE, SECOND, Guest, Site, ovn_hosts
 
 pytestmark = pytest.mark.lab
 
@@ -53,9 +54,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def three(site: Site) -> Three:
     product, first = site.product, site.hosts[FIRST]
     product.ok("tenant", "create", "red")
+    way = ("--subnet", OUTSIDE, "--gateway", ROUTER_OUTSIDE, "--range", "192.0.2.10-192.0.2.20")
+    product.ok("network", "add", "outside", "--provider", PHYSICAL, *way)
     for tenant in ("default", "red"):  # on one GPU: what is shown is the network's doing
         product.ok("tenant", "set", tenant, "--isolation", "none")
-        product.ok("network", "create", "blue", "--kind", "ovn", "--subnet", _SUBNET, "--tenant", tenant)
+        out = ("--out", "outside") if tenant == "default" else ()
+        product.ok("network", "create", "blue", "--kind", "ovn", "--subnet", _SUBNET, "--tenant", tenant, *out)
     first.send(SOURCE, f"{_PROGRAM}.c")
     program = first.run(f"{COMPILED.format(program=_PROGRAM)} && base64 -w0 {_PROGRAM}")
     assert base64.b64decode(program)[:4] == b"\x7fELF"
@@ -77,12 +81,33 @@ def three(site: Site) -> Three:
 def test_playbooks_have_put_both_hosts_into_one_ovn_and_change_nothing_again(site: Site) -> None:
     driver = site.product.json("network", "driver", "show")
     assert [each["name"] for each in driver["chassis"]] == list(NAMES)
-    assert site.product.json("network", "driver", "check")["troubles"] == []
+    assert _troubles(site) == {}
     for name in NAMES:
-        rows = {row["name"]: row for row in site.product.json("host", "check", name)["requirements"]}
-        assert rows["OVN"]["state"] == "ok", rows["OVN"]
-        assert site.set_up_host(name) == 0
+        assert _ovn_of(site, name)["state"] == "ok"
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(site.set_up_host, NAMES)) == [0, 0]
     assert site.set_up_central() == 0
+
+
+def _troubles(site: Site) -> dict[str, str]:
+    """Of OVN: code by what has it."""
+    checked = site.product.run("network", "driver", "check", "-o", "json")
+    troubles = {each["subject"]: each["code"] for each in json.loads(checked.out)["troubles"]}
+    assert checked.code == (3 if troubles else 0)
+    return troubles
+
+
+def _becomes(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(1)
+
+
+def _ovn_of(site: Site, host: str) -> dict[str, str]:
+    """The row of ``host check``."""
+    checked = json.loads(site.product.run("host", "check", host, "-o", "json").out)
+    return next(row for row in checked["requirements"] if row["name"] == "OVN")
 
 
 def test_a_tenants_vms_meet_over_hosts_by_name_and_nobody_elses(three: Three) -> None:
@@ -107,8 +132,9 @@ def test_a_guest_is_nobody_else_there(three: Three) -> None:
 
 def test_rules_open_and_close_and_explain_says_what_packets_do(three: Three) -> None:
     product, a, b = three.site.product, three.a, three.b
-    b.says("while true; do echo hi | nc -l -p 80; done >/dev/null 2>&1 &")
-    assert a.says(_ASKS) == "hi\n"
+    for guest in (a, b):
+        guest.says("(while true; do hostname | nc -l -p 80; done >/dev/null 2>&1 &)")
+    assert a.says(_ASKS) == "b\n"
     assert _explained(three)
     product.ok("security-group", "create", "web")
     product.ok("security-group", "apply", "web", "--vm", "b")
@@ -137,6 +163,21 @@ def _takes(three: Three, wanted: str) -> float:
     return time.monotonic() - begun
 
 
+def test_a_floating_address_goes_to_another_vm_under_traffic(three: Three) -> None:
+    product, first = three.site.product, three.site.hosts[FIRST]
+    rule = ("default", "in", "tcp", "--port", "80", "--range", f"{ROUTER_OUTSIDE}/32")
+    product.ok("security-group", "rule", "add", *rule)
+    address = product.json("network", "address", "create")["address"]
+    asks = f"timeout 2 bash -c 'exec 3<>/dev/tcp/{address}/80; cat <&3'"
+    assert first.run(f"{asks} || true") == ""
+    for vm, limit_s in (("a", 90.0), ("b", 10.0)):  # the first waits for the gateways, which are looked up each minute
+        begun = time.monotonic()
+        product.ok("network", "address", "attach", address, vm)
+        first.run(f'for n in $(seq 60); do [ "$({asks})" = {vm} ] && exit; sleep 0.5; done; exit 1', limit_s=180)
+        assert time.monotonic() - begun < limit_s
+    assert three.b.reaches(ROUTER_OUTSIDE)
+
+
 def _pinging(three: Three, whom: str) -> None:
     three.a.says(f"ping -c 600 {whom} >/pinged 2>&1 & echo $! >/pinging")
 
@@ -153,7 +194,7 @@ def test_an_address_stays_over_a_stop_and_a_move_of_a_vm_that_runs(three: Three)
     product, a, b = three.site.product, three.a, three.b
     product.ok("stop-vm", "b")
     product.ok("start-vm", "b")
-    b.is_up()
+    b.is_up(boots=2)
     assert f"inet {_B}/24" in b.says("ip -4 address show dev eth0")
     assert a.reaches("b")
     _pinging(three, _B)
@@ -162,12 +203,17 @@ def test_an_address_stays_over_a_stop_and_a_move_of_a_vm_that_runs(three: Three)
     assert b.shown()["host"] == FIRST
     assert _lost(three) <= 2 * _FEW
     assert a.reaches("b")
+    for host in three.site.hosts.values():  # nothing is left of a start or a move
+        of_vms = "for vm in $(virsh list --name); do virsh domiflist $vm | awk '/br-int/ {print $1}'; done | sort"
+        assert host.run("ovs-vsctl list-ports br-int | grep ^vnet | sort || true") == host.run(of_vms)
 
 
 def test_without_central_servers_vms_go_on_and_new_ones_say_so(three: Three) -> None:
     site, product = three.site, three.site.product
     _pinging(three, _B)
     site.hosts[FIRST].run("systemctl kill --signal KILL 'ovn-ovsdb-server-*' ovn-northd; systemctl stop ovn-central")
+    assert set(_troubles(site).values()) == {"ovn.unreachable"}
+    _becomes(lambda: "no answer of" in _ovn_of(site, SECOND)["found"])
     words = ("create-vm", "late", "--profile", "small", "--image", "guest", "--vcpus", "1", "--memory", "192MiB")
     refused = product.run(*words, "--network", "blue").err
     assert "ovn.unreachable" in refused or "the host is not in OVN" in refused
@@ -183,10 +229,8 @@ def test_a_northbound_that_was_lost_is_filled_again_under_traffic(three: Three) 
     first.run("systemctl stop ovn-northd ovn-ovsdb-server-nb; rm /var/lib/ovn/ovnnb_db.db; "
               "systemctl start ovn-ovsdb-server-nb")  # fmt: skip
     site.set_up_central()
-    end = time.monotonic() + 150
-    while "vgpuctl-id" not in first.run("ovn-nbctl --bare --columns=external_ids list Logical_Switch_Port || true"):
-        assert time.monotonic() < end
-        time.sleep(1)
+    listed = "ovn-nbctl --bare --columns=external_ids list Logical_Switch_Port || true"
+    _becomes(lambda: "vgpuctl-id" in first.run(listed), 150)
     first.run("systemctl start ovn-northd; ovn-nbctl --wait=hv --timeout=60 sync")
     assert _lost(three) <= _FEW
     assert three.a.reaches("b")
@@ -199,5 +243,7 @@ def test_a_host_that_was_cut_off_is_back(three: Three) -> None:
     second.run(f"ip link set {lan} down")
     assert not three.a.reaches("b", 2)
     assert three.b.shown()["state"] == "running"
+    _becomes(lambda: "no answer of" in _ovn_of(three.site, SECOND)["found"])
+    _becomes(lambda: _troubles(three.site) == {SECOND: "ovn.host_cut_off"})
     second.run(f"ip link set {lan} up")
     assert three.a.says(f"until ping -q -c 1 -W 1 {_B} >/dev/null; do :; done; echo again").strip() == "again"
