@@ -4,9 +4,8 @@ was gained. All that is known is in the database, so any controller takes it on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.maintenance.maintenance import (
@@ -18,9 +17,11 @@ from orchestrator.core.maintenance.maintenance import (
     settled,
     turn_on,
 )
+from orchestrator.core.manifest import BUSY
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock
+from orchestrator.services.begin import running_operation
 from orchestrator.services.maintenance.waits import may_be_stopped
 from orchestrator.services.messages import MoveVm
 from orchestrator.services.vms.capacity import CapacityService
@@ -29,8 +30,6 @@ from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 _OPEN: frozenset[MoveState] = frozenset({"waiting", "moving"})
-_DELETED: Final = "it is gone"
-_ELSEWHERE: Final = "it is elsewhere"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +48,24 @@ class Defragmenter:
 
     def round(self, maintenance_id: str) -> None:
         """As far as it goes now. For a thread that nobody waits for."""
-        its = self._change(maintenance_id, self._as_it_is)
-        while its is not None and (due := self._due(its)):
+        its, tried = self._change(maintenance_id, self._as_it_is), set[str]()
+        while its is not None and (due := self._due(its, tried)):
+            tried.add(due[0].vm)
             its = self._begin(its, due[0])
         if its is not None and _has_ended(its):
             names = [gain.profile for gain in its.gains]
             measured = self.capacity.count(names)
             self._change(its.id, lambda _, its: self._ended(its, measured))
 
-    def _due(self, its: Maintenance) -> list[DefragmentMove]:
-        """Those that begin now."""
+    def _due(self, its: Maintenance, tried: Collection[str] = ()) -> list[DefragmentMove]:
+        """Those that begin now. VMs that something works on are passed over, until a later round."""
         now = self.clock.now()
         if its.state != "running" or not its.is_open(now):
             return []
         free = its.parallel - sum(move.state == "moving" for move in its.moves)
         may = [move for move in its.moves if move.state == "waiting" and its.chosen.get(move.vm, 0.0) <= now]
-        return may[: max(free, 0)]
+        with self.store.read() as tx:
+            return [move for move in may if move.vm not in tried and not _is_busy(tx, move.vm)][: max(free, 0)]
 
     def _as_it_is(self, tx: Transaction, its: Maintenance) -> Maintenance:
         """By the operations that were begun. The other VMs of a GPU stay where one of it does."""
@@ -105,8 +106,6 @@ class Defragmenter:
             cold = its.cold and vm is not None and may_be_stopped(tx, its, vm, self.clock.now())
         if vm is None or vm.host != move.source:
             return self._moved(its, _gone(vm, move))
-        if vm.state == "moving":
-            return None  # somebody else was faster, another controller perhaps
         request = MoveVm(
             name=vm.spec.name, tenant=vm.spec.tenant, host=move.target, gpu=move.gpu, why=its.title,
             max_bytes_per_s=its.max_bytes_per_s, or_cold=cold,
@@ -114,6 +113,9 @@ class Defragmenter:
         try:
             started = self.moves.move(request)
         except VgpuctlError as error:
+            with self.store.read() as tx:
+                if _is_busy(tx, move.vm):  # somebody else was faster, another controller perhaps
+                    return its
             return self._moved(its, replace(move, state="failed", why=error.message))
         return self._moved(its, replace(move, state="moving", operation=started.operation))
 
@@ -176,12 +178,17 @@ def _gone(vm: Vm | None, move: DefragmentMove) -> DefragmentMove:
     """Of a VM that is not on the host any more that it was to leave."""
     if vm is not None and vm.host == move.target:
         return replace(move, state="done")
-    return replace(move, state="left", why=_DELETED if vm is None else _ELSEWHERE)
+    return replace(move, state="gone", why="it is gone" if vm is None else "it is elsewhere")
+
+
+def _is_busy(tx: Transaction, vm_id: str) -> bool:
+    vm = tx.vms.find_id(vm_id)
+    return vm is not None and (vm.state in BUSY or running_operation(tx, vm) is not None)
 
 
 def _stays(move: DefragmentMove) -> bool:
     """Its GPU does not get empty."""
-    return move.state in {"failed", "left"} and move.why not in {_DELETED, _ELSEWHERE}
+    return move.state in {"failed", "left"}
 
 
 def _has_ended(its: Maintenance) -> bool:

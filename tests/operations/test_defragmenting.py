@@ -218,8 +218,38 @@ def test_a_vm_that_was_deleted_before_its_turn_has_not_moved(plane: ControlPlane
     plane.engine.drain()
     plane.world.clock.sleep(3601)
     ended = go_on(plane)
-    assert (ended.moves[0].state, ended.moves[0].why) == ("left", "it is gone")
+    assert (ended.moves[0].state, ended.moves[0].why) == ("gone", "it is gone")
     assert (ended.state, ended.hosts[0].phase) == ("done", "done"), "its GPU is empty all the same"
+
+
+def test_a_vm_that_something_works_on_moves_when_that_has_ended(plane: ControlPlane) -> None:
+    begun = begins_later(plane)
+    name = begun.moves[0].name.partition("/")[2]
+    plane.world.clock.sleep(3601)
+    plane.services.vms.stop("default", name)
+    ended = go_on(plane)
+    assert (ended.moves[0].state, where(plane)[name]) == ("done", (begun.moves[0].target, "stopped"))
+
+
+@pytest.mark.parametrize(
+    ("cold", "policy", "told"),
+    [(False, "stop", "live"), (True, "stop", "stop"), (True, "wait", "live"), (True, "01:00-02:00", "01:00-02:00")],
+)
+def test_what_a_tenant_is_told_of_a_move_is_what_is_done(
+    plane: ControlPlane, cold: bool, policy: str, told: str
+) -> None:
+    begun = declared(plane, when=Planned(at=plane.world.clock.now() + 3600), cold=cold)
+    plane.services.tenancy.policies.change("default", {"maintenance": policy})
+    name = begun.moves[0].name.partition("/")[2]
+
+    def planned() -> tuple[str, float | None]:
+        its = plane.services.maintenances.planned().of(plane.services.vms.get("default", name))
+        assert its is not None
+        return its.policy, its.opens_at
+
+    assert planned() == (told, begun.starts_at)
+    plane.services.maintenances.choose("default", name, begun.starts_at + 500)
+    assert planned() == ("chosen" if cold else "live", begun.starts_at + 500)
 
 
 def test_no_move_waits_in_one_that_was_cancelled_before_it_began(plane: ControlPlane) -> None:

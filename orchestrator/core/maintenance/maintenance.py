@@ -120,9 +120,9 @@ class HostTurn:
     """When it was done, failed or given up; None: it goes on."""
 
 
-MoveState = Literal["waiting", "moving", "done", "failed", "left"]
-"""``left``: it was not begun: it would free no GPU any more, the VM had gone, another maintenance had its host, or this
-one was cancelled."""
+MoveState = Literal["waiting", "moving", "done", "failed", "left", "gone"]
+"""``left``: it was not begun: it would free no GPU any more, another maintenance had its host, or this one was
+cancelled; ``gone``: the VM was deleted, or is elsewhere by another way."""
 
 
 @dataclass(frozen=True, kw_only=True)

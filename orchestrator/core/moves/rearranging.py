@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from orchestrator.core.placement.constraints import host_obstacles
-from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.constraints import host_obstacles, shortage
+from orchestrator.core.placement.engine import HeldClaim, PlacementEngine, PlacementPlan
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.preemption import Trial
 from orchestrator.core.placement.rules import CURABLE
-from orchestrator.core.placement.rules.named import on_host
+from orchestrator.core.placement.rules.affinity import apart_from
+from orchestrator.core.placement.rules.named import OffHosts, on_host
 from orchestrator.core.placement.rules.rule import GpuInUse, Need
 from orchestrator.core.placement.victims import VictimSearch
 from orchestrator.core.placement.views import HostView, Placement, Request
@@ -81,6 +82,9 @@ class Rearrangement:
     mover: Callable[[str], Mover | None]
     """Of the VM with that id; None: it stays where it is."""
     moves: list[PlannedMove] = field(default_factory=list)
+
+    _had: dict[str, HeldClaim] = field(default_factory=dict)
+    """Id of a VM → what it has where it is."""
 
     def __post_init__(self) -> None:
         self._trial = Trial(self.engine)
@@ -152,13 +156,31 @@ class Rearrangement:
         if held is None or mover is None or len(held.gpus) != 1:
             return None
         request = replace(mover.request, needs=(*mover.request.needs, _Goes(mover.goes, opens_gpus)))
-        plan = self.engine.plan(request)
+        off, plan = request, self.engine.plan(request)
+        while plan is not None and not self._is_free_already(request, plan):
+            off = replace(off, needs=(OffHosts(frozenset({self.engine.fleet.hosts[plan.host].view.name})), *off.needs))
+            plan = self.engine.plan(off)
         if plan is None:
             return None
+        self._had[vm_id] = held
         source, leaves = held.host.view.name, held.gpus[0].gpu_id
         placement = self._trial.carry(request, plan)
         target = self.engine.vms[vm_id].host.view.name
         return PlannedMove(vm=vm_id, source=source, leaves=leaves, target=target, gpu=placement.gpu_ids[0])
+
+    def _is_free_already(self, request: Request, plan: PlacementPlan) -> bool:
+        """Whether it goes there with all that :attr:`moves` leave of the host still held: of its CPUs, memory and such,
+        which a move holds to its end."""
+        host = self.engine.fleet.hosts[plan.host]
+        left = [self._had[move.vm] for move in self.moves if move.source == host.view.name]
+        if not {held.request.vm_id for held in left}.isdisjoint(apart_from(request.needs)):
+            return False
+        still = (
+            (-held.request.vcpus, -held.request.memory_mib, tuple((kind, -amount) for kind, amount in held.spent))
+            for held in left
+        )
+        short = shortage(request, host, [self.engine.fleet.gpus[number] for number, _ in plan.gpus], still)
+        return not left or (short is not None and not any(short))
 
     def views(self) -> dict[str, HostView]:
         """By name, the hosts that :attr:`moves` change as they are then."""

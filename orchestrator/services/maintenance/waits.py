@@ -159,7 +159,7 @@ class PlannedMaintenances:
             for turn in maintenance.hosts:
                 if turn.phase in phases and (turn.phase in UNDER_WAY or turn.host not in self._on):
                     self._on[turn.host] = (maintenance, turn)
-        self._policies = tx.policies.maintenance() if self._on else {}
+        self._policies = tx.policies.maintenance() if self._on or self._moves else {}
 
     def of(self, vm: Vm) -> PlannedMaintenance | None:
         """None: it is not stopped for maintenance. One that is stopped already has it until it starts again."""
@@ -167,7 +167,7 @@ class PlannedMaintenances:
         if maintenance is None or turn is None:
             return None
         if maintenance.act == "defragment" and vm.state not in AT_REST:
-            return self._planned(maintenance, turn, STOP if maintenance.cold else "live", None)
+            return self._of_move(maintenance, turn, vm)
         if vm.state == "stopped" and vm.wanted == "running" and vm.id in turn.vms:
             return self._planned(maintenance, turn, STOP, None)
         if turn.phase not in TO_STOP or vm.state in AT_REST:
@@ -180,6 +180,15 @@ class PlannedMaintenances:
             opens = open_together_at(windows, max(self._now, maintenance.starts_at))
         later = policy != WAIT and opens is not None and opens > self._now
         return self._planned(maintenance, turn, policy, opens if later else None)
+
+    def _of_move(self, its: Maintenance, turn: HostTurn, vm: Vm) -> PlannedMaintenance:
+        """It goes when its user has chosen; while it runs, but where somebody said otherwise and its tenant lets it be
+        stopped."""
+        policy = leave_of(its, vm.id, vm.spec.tenant, self._policies)
+        begins = max(its.chosen.get(vm.id, its.starts_at), its.starts_at)
+        return self._planned(
+            its, turn, policy if its.cold and policy != WAIT else "live", begins if begins > self._now else None
+        )
 
     def _planned(self, its: Maintenance, turn: HostTurn, policy: str, opens_at: float | None) -> PlannedMaintenance:
         return PlannedMaintenance(

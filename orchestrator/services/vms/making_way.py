@@ -56,8 +56,7 @@ class MakingWay:
                     if reserve:
                         reserve(place)
         except BaseException:
-            for reserved in (plan, *(place for _, place in leaving)):
-                planner.index.release(reserved.vm.id)
+            planner.release(replace(plan, leaving=tuple(leaving)))
             raise
         return replace(plan, leaving=tuple(leaving))
 

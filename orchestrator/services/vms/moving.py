@@ -149,7 +149,7 @@ class VmMoves:
             with self.store.begin() as tx:
                 return self.begin(tx, request, vm, plan)
         finally:
-            self.planner.index.release(plan.vm.id)
+            self.planner.release(plan)
 
     def _planned(self, tx: Transaction, fleet: FleetIndex, vm: Vm, request: MoveVm, off: frozenset[str]) -> VmPlan:
         """``off``: hosts that it does not go to.

@@ -151,6 +151,11 @@ class Planner:
         waits = plan.victims or plan.moves
         self.index.reserve(Reservation(vm=plan.vm, claim=None if waits else plan.claim))
 
+    def release(self, plan: VmPlan) -> None:
+        """Of its place, and of those of who leave for it. Where nothing is reserved nothing changes."""
+        for kept in (plan, *(place for _, place in plan.leaving)):
+            self.index.release(kept.vm.id)
+
     def plan(
         self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, others: Others = _NOBODY,
         volumes: tuple[Volume, ...] = (), leaving: Leaving | None = None,

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from orchestrator.core.errors import NotFound
 from orchestrator.core.moves.moves import UNASKED, Moving, barred_hosts, limits_onto, own_verdicts
 from orchestrator.core.moves.rearranging import Mover, PlannedMove, Rearrangement
 from orchestrator.core.moves.verdicts import MoveKind, limits_on
@@ -44,7 +46,8 @@ def asking(moves: MoveService, act: Callable[[bool], T]) -> T:
             return act(True)
         except Unasked as error:
             for tenant, name, host in sorted(error.pairs):
-                moves.to_host(tenant, name, host)
+                with suppress(NotFound):  # gone meanwhile: it is planned without it
+                    moves.to_host(tenant, name, host)
     return act(False)
 
 

@@ -106,8 +106,7 @@ class VmService(VmListing):
             with self.store.claim() as tx:
                 return self._claim(tx, request, plan)
         finally:
-            for reserved in (plan, *(place for _, place in plan.leaving)):
-                self.planner.index.release(reserved.vm.id)
+            self.planner.release(plan)
 
     def _claim(self, tx: Transaction, request: CreateVm, plan: VmPlan) -> Started:
         """VM, claims and operation.

@@ -142,17 +142,23 @@ async def _host(request: Request, refused: RefusedAct | None) -> Response:
         values["host"] = await api.get(path_of("hosts", name))
         values["gpus"] = _drawn((await api.get("/v1/gpu-map", host=name))["gpus"])
         values["vms"] = await api.get("/v1/vms", host=name)
-        values["turns"] = await _turns(api, name)
+        values["turns"], values["comes"] = await _turns(api, name)
+        values["may_drain"] = not any(
+            its["act"] != "defragment" and (its["act"] == "drain" or turn["phase"] != "waiting")
+            for its, turn in values["turns"]
+        )  # what is refused else
     if part != LIVE:
         values["readings_now"] = await readings.of_host(api, name)
     return render_acts(request, "host.html", values, refused)
 
 
-async def _turns(api: ApiCalls, host: str) -> list[tuple[Any, Any]]:
-    """Maintenances that are not over, each with how far the host is."""
+async def _turns(api: ApiCalls, host: str) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """Maintenances that are not over, each with how far the host is; and moves by which VMs come to it."""
     going_on = [its["id"] for its in await api.get("/v1/maintenances") if its["ended_at"] is None]
     known = [await api.get(path_of("maintenances", number)) for number in going_on]
-    return [(its, turn) for its in known for turn in its["hosts"] if turn["host"] == host and turn["ended_at"] is None]
+    turns = [(its, turn) for its in known for turn in its["hosts"] if turn["host"] == host and turn["ended_at"] is None]
+    comes = [move for its in known for move in its["moves"] if move["target"] == host]
+    return turns, [move for move in comes if move["state"] in {"waiting", "moving"}]
 
 
 async def cordon(request: Request) -> Response:

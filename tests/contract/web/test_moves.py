@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from orchestrator.core.maintenance.maintenance import Planned
+from orchestrator.core.maintenance.maintenance import DefragmentMove, HostTurn, Maintenance, Planned
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.services.maintenance.maintenances import WantedDrain
 from orchestrator.web.api_calls import ApiCalls
@@ -122,3 +123,21 @@ def test_a_move_is_forecast_on_the_page_and_nothing_is_begun(site: Site) -> None
     refused = operator.post("/web/vms/default/train/forecast", data={"host": "nowhere"}, headers=FROM_A_PAGE)
     assert (refused.status_code, "no host is called" in shown(refused.text)) == (404, True)
     assert plane.services.vms.get("default", "train").host == "t4"
+
+
+def test_a_host_of_a_defragmentation_may_be_emptied_and_tells_which_vms_come_to_it(site: Site) -> None:
+    now = site.plane.world.clock.now()
+    move = DefragmentMove(vm="v", name="default/comer", source="l40s", leaves="g0", target="t4", gpu="g1")
+    its = Maintenance(
+        id=site.plane.ids.new_uuid(), act="defragment", policy="tenant", max_unavailable=1, canary=0, failure_budget=0,
+        created_at=now, starts_at=now, hosts=tuple(HostTurn(host=host, phase="moving") for host in ("t4", "l40s")),
+        moves=(move,),
+    )  # fmt: skip
+    with site.plane.store.begin() as tx:
+        tx.maintenances.add(its)
+    html = site.logged_in(site.token("*", "operator")).get("/web/hosts/t4").text
+    assert 'action="/web/hosts/t4/drain"' in html
+    assert "VMs that come to it so that GPUs of others get empty: default/comer" in shown(html)
+    with site.plane.store.begin() as tx:
+        tx.maintenances.put(replace(its, hosts=tuple(HostTurn(host=host, phase="emptying") for host in ("t4", "l40s"))))
+    assert "Cancel it on all 2 hosts" in shown(site.logged_in(site.token("*", "operator")).get("/web/hosts/t4").text)
