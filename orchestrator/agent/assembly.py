@@ -36,6 +36,7 @@ from orchestrator.agent.observing import Dcgm, Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.readings.broadcast import Readings
+from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.agent.readings.sampler import InstanceVms, Sampler
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sessions import Sessions
@@ -174,6 +175,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
                 nvml=NvmlSampler(nvml, InstanceVms(ledger).of),
                 kernel_log=kernel_log,
                 domains=DomainReadings(libvirt, ledger),
+                flow_log=FlowLog(paths.root / "var/log/ovn/ovn-controller.log"),
             ).sample
         ),
     )

@@ -167,6 +167,8 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/security-groups/{name}/uses": Rule("query", _USE),
     "POST /v1/tenants/{tenant}/networks": Rule("path", _USE),
     "GET /v1/tenants/{tenant}/networks/{name}": Rule("path", _SEE),
+    "GET /v1/tenants/{tenant}/networks/{name}/traffic": Rule("path", _SEE),
+    "GET /v1/tenants/{tenant}/networks/{name}/flows": Rule("path", _SEE),
     "PATCH /v1/tenants/{tenant}/networks/{name}": Rule("path", _USE),
     "DELETE /v1/tenants/{tenant}/networks/{name}": Rule("path", _USE),
     "POST /v1/pools": Rule("pool", _OPERATE),

@@ -45,6 +45,7 @@ from orchestrator.services.operations import OperationService
 from orchestrator.services.pools import PoolService
 from orchestrator.services.provider_networks import ProviderNetworkService
 from orchestrator.services.readings.kept import KeptReadings
+from orchestrator.services.readings.networks import NetworkReadingService
 from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.security_groups import SecurityGroupService
 from orchestrator.services.tenancy.tenancy import Tenancy
@@ -104,6 +105,7 @@ class Services:
     findings: FindingService
     controllers: ControllerService
     readings: ReadingService
+    network_readings: NetworkReadingService
     events: EventService
     webhooks: WebhookService
     tenancy: Tenancy
@@ -146,6 +148,7 @@ def services_of(
     store, clock, ids = world.store, world.clock, world.ids
     index, events = FleetIndex(store, overcommit), EventService(store=store, ids=EventIds(site.key))
     kept = KeptReadings(clock)
+    readings = ReadingService(store=store, kept=kept, others=site.others)
     in_ovn = ChangesInOvn(store=store, northbound=world.northbound)
     networks = NetworkService(
         store=store, clock=clock, index=index, subnets=site.tenant_subnets, ids=ids, in_ovn=in_ovn
@@ -215,7 +218,8 @@ def services_of(
         capacity=capacity,
         moves=moves,
         controllers=ControllerService(store=store, clock=clock, files=world.images, kept=kept, key=site.key),
-        readings=ReadingService(store=store, kept=kept, others=site.others),
+        readings=readings,
+        network_readings=NetworkReadingService(readings=readings),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         events=events,
         webhooks=WebhookService(store=store, clock=clock, ids=ids, events=events, sender=site.sender),

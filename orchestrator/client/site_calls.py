@@ -309,6 +309,14 @@ class SiteCalls:
         """What the tenant calls so, of its own or shared; None: of the site."""
         return self._get(_network_path(tenant, name))
 
+    def network_traffic(self, name: str, tenant: str) -> models.NetworkTraffic:
+        """What the cards of its VMs have received and sent, together."""
+        return self._get(path_of("tenants", tenant, "networks", name, "traffic"))
+
+    def network_flows(self, name: str, tenant: str, since_s: float | None = None) -> models.NetworkFlows:
+        """What its flow log has of the last so many seconds; None: of an hour."""
+        return self._get(path_of("tenants", tenant, "networks", name, "flows"), since_s=since_s)
+
     def image(self, name: str, tenant: str | None = None) -> models.Image:
         """What the tenant calls so, its own or the site's; None: of the site."""
         return self._get(_image_path(tenant, name))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Literal
@@ -34,6 +34,8 @@ _IPV6_BITS: Final = 64
 """Of a subnet, as RFC 4291 has it."""
 Subnet = IPv4Network | IPv6Network
 
+FlowLog = Literal["off", "refused", "allowed", "all"]
+"""Which connections of a network are on record (core/readings/flows.py)."""
 PeerState = Literal["asked", "offered", "joined"]
 
 
@@ -106,6 +108,8 @@ class OvnNetwork:
     """Of a provider network, which is the site's and has no router of its own; None: of a tenant's."""
     out: WayOut | None = None
     """None: nothing leads out of it."""
+    flow_log: FlowLog = "off"
+    """What is told of connections that begin and end at its cards."""
 
     def gateway_of(self, subnet: str) -> str:
         """Address of its router, or of the site's."""
@@ -136,7 +140,7 @@ class NewOvnNetwork:
             dns=is_now.dns if self.dns is None else parse_dns(self.dns),
             search=is_now.search if self.search is None else parse_domains(self.search),
             dhcp=is_now.dhcp if self.dhcp is None else parse_dhcp(dict(self.dhcp)), peers=is_now.peers,
-            provider=is_now.provider, out=is_now.out,
+            provider=is_now.provider, out=is_now.out, flow_log=is_now.flow_log,
         )  # fmt: skip
 
     def is_like(self, other: OvnNetwork | None) -> bool:
@@ -156,6 +160,7 @@ class OvnNetworkChange:
     search: tuple[str, ...] | None = None
     dhcp: tuple[tuple[str, str | None], ...] = ()
     """None: without that option."""
+    flow_log: FlowLog | None = None
 
     def made_of(self, before: OvnNetwork) -> OvnNetwork:
         """With a subnet that it has already nothing comes. :raises: as :meth:`NewOvnNetwork.checked`"""
@@ -165,14 +170,16 @@ class OvnNetworkChange:
             raise InvalidInput("network.subnet_invalid", "a provider network has one subnet", hint=hint)
         options: dict[str, str | None] = {**dict(before.dhcp), **dict(self.dhcp)}
         kept = tuple((name, value) for name, value in options.items() if value is not None)
-        return NewOvnNetwork(
+        made = NewOvnNetwork(
             subnets=(*before.subnets, *added), mtu=self.mtu, dns=self.dns, search=self.search, dhcp=kept
         ).checked(before.id, before)
+        return made if self.flow_log is None else replace(made, flow_log=self.flow_log)
 
     def __str__(self) -> str:
         """In one line, for the audit."""
         words = [*(f"subnet {subnet}" for subnet in self.more_subnets)]
         words += [] if self.mtu is None else [f"MTU {self.mtu}"]
+        words += [] if self.flow_log is None else [f"flow log {self.flow_log}"]
         for what, several in (("DNS servers", self.dns), ("search domains", self.search)):
             words += [] if several is None else [f"{what} {', '.join(several) or 'none'}"]
         return ", ".join([*words, *(f"{name}={value}" if value else f"no {name}" for name, value in self.dhcp)])

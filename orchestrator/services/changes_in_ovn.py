@@ -12,7 +12,14 @@ from threading import BoundedSemaphore, Condition
 from typing import Final
 
 from orchestrator.core.errors import Retryable, Unknown
-from orchestrator.core.northbound.groups import PORT_GROUP, group_key, in_use, memberships, rows_of_groups
+from orchestrator.core.northbound.groups import (
+    PORT_GROUP,
+    group_key,
+    in_use,
+    logged_actions,
+    memberships,
+    rows_of_groups,
+)
 from orchestrator.core.northbound.networks import PORT, cards_of
 from orchestrator.core.northbound.outside import address_rows
 from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal, row_uuid
@@ -105,13 +112,14 @@ class ChangesInOvn:
             networks = {network.name: network for network in map(tx.networks.find, used) if network is not None}
             of_networks = networks_in_ovn(tx, networks.values())
             floating = tx.floating_addresses.list(tenant)
+            logged = logged_actions(tx.networks.of_tenant(tenant))
         of_cards = GroupsOfCards(groups)
         for vm in vms.values():
             for network, card in cards_of(vm, ()):
                 for name in of_cards.of(tenant, vm.id, network):
                     ports.setdefault((tenant, name), set()).add(str(row_uuid(PORT, card.key)))
         leading = address_rows(floating, vms, networks)
-        rows = (*of_networks, *leading, *rows_of_groups(site, in_use(groups, ports)))
+        rows = (*of_networks, *leading, *rows_of_groups(site, in_use(groups, ports), logged))
         return _Rows(rows, {group_key(site, *name): uuids for name, uuids in ports.items()})
 
     def _write(self, session: NorthboundSession, before: _Rows, after: _Rows) -> None:

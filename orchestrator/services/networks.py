@@ -233,7 +233,7 @@ class NetworkService:
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
         in_effect = nullcontext() if tenant is None or change == NO_CHANGE else self.in_ovn.changing(tenant)
         with in_effect, self.store.begin() as tx:
-            existing = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
+            existing = _of_site(tx, name) if tenant is None else own_network(tx, tenant, name)
             network = replace(existing, about=existing.about.changed(description, labels))
             if change != NO_CHANGE:
                 if existing.overlay is None:
@@ -256,7 +256,7 @@ class NetworkService:
         :raises NotFound: ``network.unknown``; :raises Conflict: ``network.in_use`` with the VMs that are on it
         """
         with self.store.begin() as tx:
-            network = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
+            network = _of_site(tx, name) if tenant is None else own_network(tx, tenant, name)
             if network.uplink is not None and not operator:
                 raise Denied(
                     "network.bridged", f"network {name} is a bridge of hosts", hint="an operator gives and takes it"
@@ -312,8 +312,9 @@ def _usable(tx: Transaction, tenant: str, name: str) -> Network:
     raise _unknown(tx, name, tenant)
 
 
-def _own(tx: Transaction, tenant: str, name: str) -> Network:
-    network = _usable(tx, tenant, name)
+def own_network(tx: Transaction, tenant: str, name: str) -> Network:
+    """:raises NotFound: ``network.unknown``, ``tenant.unknown``; :raises Conflict: ``network.shared``"""
+    network = _usable(tx, known_tenant(tx, tenant).name, name)
     if network.tenant is None:
         hint = f"an operator changes it, with --shared, and deletes it: 'vgpuctl network delete {name} --shared'"
         raise Conflict("network.shared", f"network {name} is shared: it is the site's", hint=hint)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orchestrator.core.errors import Retryable
+from orchestrator.core.northbound.groups import TABLES as GROUP_TABLES
 from orchestrator.core.northbound.groups import (
-    PORT_GROUP,
     in_use,
+    logged_actions,
     members_of,
     memberships,
     ports_by_group,
@@ -99,7 +100,7 @@ def _nobodys(tx: Transaction) -> frozenset[tuple[str, str]]:
 
 def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
     """The whole of it. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
-    existing = session.read_all(store.site, {**TABLES, PORT_GROUP: ("name", "ports", "acls")})
+    existing = session.read_all(store.site, {**TABLES, **GROUP_TABLES})
     with store.read() as tx:  # after it: of what an operation has written meanwhile the VM is known by now
         settled, moving = _rows(tx, store.site, session.owns_names)
     every = (*settled, *moving)
@@ -157,4 +158,5 @@ def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], 
     out = [row for _, overlay in overlays.values() if overlay.out is not None
            for row in rows_out(overlay, networks.get(overlay.out.network), chassis)]  # fmt: skip
     floating = address_rows(tx.floating_addresses.list(), vms, networks)
-    return (*rows_of_groups(site, in_use(groups, used)), *first, *joined, *out, *floating), second
+    of_groups = rows_of_groups(site, in_use(groups, used), logged_actions(known))
+    return (*of_groups, *first, *joined, *out, *floating), second

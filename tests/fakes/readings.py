@@ -12,7 +12,9 @@ from orchestrator.core.readings.frame import HostFrame, Reading
 from orchestrator.core.readings.received import ReceivedFrame, moment_of
 from orchestrator.services.readings.believed import StoredHost, believed, of_vm
 from orchestrator.services.readings.known_gpus import KnownGpu
+from orchestrator.services.readings.networks import NetworkFlows, NetworkTraffic
 from orchestrator.services.readings.readings import HostReadings, VmReadings
+from tests.fakes.fleet_services import Networks
 from tests.fakes.frames import VM_NUMBERS, frame_of, vm_reading
 from tests.fakes.world import World
 
@@ -77,6 +79,22 @@ class Readings:
 
     def hosts(self) -> tuple[Host, ...]:
         return tuple(info.host for _, info in sorted(self._world.hosts.items()))
+
+
+class NetworkReadings:
+    """Nothing passes."""
+
+    def __init__(self, networks: Networks) -> None:
+        self._networks = networks
+
+    def traffic(self, tenant: str, name: str) -> NetworkTraffic:
+        self._networks.usable(tenant, name)
+        return NetworkTraffic(vms=(), silent=(), numbers={})
+
+    def flows(self, tenant: str, name: str, since_s: float) -> NetworkFlows:
+        del since_s
+        overlay = self._networks.usable(tenant, name).overlay
+        return NetworkFlows(flow_log="off" if overlay is None else overlay.flow_log)
 
 
 def received_twice(frame: HostFrame) -> ReceivedFrame:

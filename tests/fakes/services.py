@@ -58,7 +58,7 @@ from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves, Suspension
 from tests.fakes.network_engines import leading_outside, network_driver, security
-from tests.fakes.readings import Readings
+from tests.fakes.readings import NetworkReadings, Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info, sized
@@ -352,9 +352,9 @@ class InMemory:
         self.vms = vms = Vms(self.world)
         self.guest_access, self.adoption = GuestAccess(vms), Adoption(self.world)
         self.hosts, self.host_checks, self.readings = Hosts(self.world), HostChecks(self.world), Readings(self.world)
-        self.gpus, self.guests = Gpus(self.world), FakeGuestService(self.world)
+        self.gpus, self.guests, self.findings = Gpus(self.world), FakeGuestService(self.world), Findings(self.world)
         self.profiles, self.images, self.networks = Profiles(self.world), Images(self.world), Networks(self.world)
-        self.operations, self.findings = Operations(self.world), Findings(self.world)
+        self.network_readings, self.operations = NetworkReadings(self.networks), Operations(self.world)
         self.capacity, self.moves, self.suspension = Capacity(self.world), Moves(self.world), Suspension(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))

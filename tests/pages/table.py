@@ -167,6 +167,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl network create green": "the same",
             "vgpuctl network address": "the same",
             "vgpuctl network set": "the same",
+            "vgpuctl network flows": "tests/contract/test_flow_logs.py has one",
             "vgpuctl network create blue": "a site with OVN; tests/contract/test_ovn_networks.py has one",
             "vgpuctl create-vm": "the same",
         }

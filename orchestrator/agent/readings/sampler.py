@@ -12,6 +12,7 @@ from orchestrator.agent.attachments.mig_backed import InstanceHolders
 from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.agent.sysfs import pci
 from orchestrator.agent.sysfs.machine import driver_epoch
 from orchestrator.core.errors import WorldError
@@ -60,6 +61,7 @@ class Sampler:
     nvml: GpuReader
     kernel_log: KernelLog
     domains: VmReader
+    flow_log: FlowLog
     _epoch: str = field(default="", init=False)
 
     def sample(self) -> HostFrame | None:
@@ -73,7 +75,8 @@ class Sampler:
         problems: list[str] = []
         counts = {uuids.get(gpu, ""): xids for gpu, xids in self.kernel_log.xid_counts().items()}
         gpus = (*_with_xids(running, counts, least=FATAL_XIDS), *_with_xids(self._others(drivers, uuids), counts))
-        return HostFrame(taken_at=taken_at, readings=(*gpus, *self._vms(problems)), problems=tuple(problems))
+        readings = (*gpus, *self._vms(problems))
+        return HostFrame(taken_at, readings, tuple(problems), self.flow_log.read())
 
     def _notice_driver(self) -> None:
         epoch = driver_epoch(self.paths)

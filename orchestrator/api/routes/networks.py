@@ -31,6 +31,7 @@ from orchestrator.core.overlay import (
     MAX_DNS_SERVERS,
     MAX_DOMAINS,
     MAX_SUBNETS,
+    FlowLog,
     NewOvnNetwork,
     OvnNetworkChange,
     PeerState,
@@ -147,6 +148,8 @@ class ChangeNetworkBody(DescribeBody, example={"mtu": 1400, "more_subnets": ["10
     """All of them; null: as they are."""
     dhcp_options: dict[str, Annotated[str, Field(max_length=128)] | None] = Field(default={}, max_length=64)
     """By name; null takes one away."""
+    flow_log: FlowLog | None = None
+    """Which connections are on record; null: as it is."""
     join: list[Annotated[str, Field(max_length=127)]] = Field(default=[], max_length=MAX_PEERS)
     """Networks whose routers it shall lead to, ``NAME`` or ``TENANT/NAME``; another tenant has to say so, too."""
     leave: list[Annotated[str, Field(max_length=127)]] = Field(default=[], max_length=MAX_PEERS)
@@ -157,7 +160,7 @@ class ChangeNetworkBody(DescribeBody, example={"mtu": 1400, "more_subnets": ["10
         dns, search = (None if several is None else tuple(several) for several in lists)
         return OvnNetworkChange(
             more_subnets=tuple(self.more_subnets), mtu=self.mtu, dns=dns, search=search,
-            dhcp=tuple(self.dhcp_options.items()),
+            dhcp=tuple(self.dhcp_options.items()), flow_log=self.flow_log,
         )  # fmt: skip
 
 
@@ -210,6 +213,8 @@ class NetworkAnswer(AboutAnswer):
     """Of a provider network: what OVN may give away of it."""
     peers: tuple[NetworkPeerAnswer, ...]
     """Of kind ovn: networks that it leads to, or shall."""
+    flow_log: FlowLog
+    """Which connections are on record; off of other kinds than ovn."""
     dns_domain: str | None
     """In which its VMs on one host find each other by name; null: of the site, or on a bridge of hosts."""
     tenant: str | None
@@ -231,6 +236,7 @@ class NetworkAnswer(AboutAnswer):
             dhcp_options=() if overlay is None else overlay.dhcp,
             out=out and out.network, out_address=out and out.address, provider=provider and provider.physical,
             gateway=provider and provider.gateway, addresses=provider and f"{provider.first}-{provider.last}",
+            flow_log="off" if overlay is None else overlay.flow_log,
             peers=tuple(
                 NetworkPeerAnswer(name=short_name(peer.network), tenant=tenant_of(peer.network), state=peer.state)
                 for peer in (() if overlay is None else overlay.peers)

@@ -8,10 +8,10 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from orchestrator.cli.commands import network_cards
+from orchestrator.cli.commands import network_cards, network_traffic
 from orchestrator.cli.commands.floating_address import app as address_app
 from orchestrator.cli.commands.network_driver import app as driver_app
-from orchestrator.cli.complete import networks, vms
+from orchestrator.cli.complete import networks
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import (
@@ -25,7 +25,6 @@ from orchestrator.cli.parameters import (
     Unlabel,
     listed_tenant,
     tenant_if_named,
-    vm_name,
 )
 from orchestrator.cli.said import SAID, need_something, said_by, said_of
 from orchestrator.cli.scope import noted_tenant, scoped_name
@@ -34,14 +33,15 @@ from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.northbound.trace import Probe
-from orchestrator.core.security_groups import MAX_PORT, SecurityRule
+from orchestrator.core.overlay import FlowLog
 
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 app.add_typer(driver_app, name="driver")
 app.add_typer(address_app, name="address")
 app.command("attach")(network_cards.attach)
 app.command("detach")(network_cards.detach)
+app.command("explain")(network_traffic.explain)
+app.command("flows")(network_traffic.flows)
 
 _SHARED: Final = "shared"
 _NOT_SHARED: Final = "site, not shared"
@@ -81,11 +81,6 @@ Name = Annotated[
     str, typer.Argument(help="Name of the network, or TENANT/NAME.", autocompletion=networks, callback=_network_name)
 ]
 NewName = Annotated[str, typer.Argument(help="Name of the new network.", callback=_network_name)]
-Sender = Annotated[str, typer.Argument(metavar="FROM", help="VM that begins.", autocompletion=vms, callback=vm_name)]
-Receiver = Annotated[
-    str, typer.Argument(metavar="TO", help="VM that is reached.", autocompletion=vms, callback=vm_name)
-]
-Port = Annotated[int | None, typer.Argument(help="Port of the receiver.", min=1, max=MAX_PORT)]
 Subnet = Annotated[str | None, typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise.")]
 Subnets = Annotated[
     list[str] | None,
@@ -216,7 +211,9 @@ def show_network(ctx: typer.Context, name: Name, tenant: Tenant = "default", of_
     wanted = (name, network["tenant"])
     members = [vm for vm in client.vms(network["tenant"]) for card in vm["cards"] if _network_of(card) == wanted]
     vms = [f"{vm['tenant']}/{vm['name']}" for vm in members]
-    show({**network, "vms": vms}, format_of(ctx), lambda: _details(network, ("VMs", shown(vms))))
+    traffic = None if network["tenant"] is None else client.network_traffic(name, network["tenant"])
+    lines = [("VMs", shown(vms)), *([] if traffic is None else network_traffic.totals(traffic))]
+    show({**network, "vms": vms, "traffic": traffic}, format_of(ctx), lambda: _details(network, *lines))
 
 
 def _details(network: Json, *more: tuple[str, str]) -> list[str]:
@@ -234,6 +231,7 @@ def _details(network: Json, *more: tuple[str, str]) -> list[str]:
             *([("search domains", shown(network["search_domains"]))] if network["search_domains"] else []),
             *(("leads to", shown(f"{peer['tenant']}/{peer['name']} ({peer['state']})")) for peer in network["peers"]),
             *(("DHCP option", shown(f"{name}={value}")) for name, value in sorted(network["dhcp_options"].items())),
+            *([("flow log", shown(network["flow_log"]))] if network["kind"] == "ovn" else []),
             *more,
             *said_of(network),
         ]
@@ -256,37 +254,6 @@ def _network_of(card: Json) -> tuple[str, str | None]:
     return (card["network"], card["network_tenant"])
 
 
-@app.command("explain")
-def explain(
-    ctx: typer.Context,
-    sender: Sender,
-    receiver: Receiver,
-    port: Port = None,
-    protocol: Annotated[Probe, typer.Option("--protocol", help="tcp, udp or icmp; icmp has no port.")] = "tcp",
-    ipv6: Annotated[bool, typer.Option("--ipv6", help="By IPv6, where both have IPv4 as well.")] = False,
-    tenant: Tenant = "default",
-) -> None:
-    """Explain whether a running VM reaches another over OVN."""
-    path = session_of(ctx).client.network_path(sender, receiver, tenant, protocol, port, ipv6=ipv6)
-    show(path, format_of(ctx), lambda: _explained(sender, receiver, path))
-
-
-def _explained(sender: str, receiver: str, path: Json) -> list[str]:
-    verdict = "reaches" if path["arrives"] else "does not reach"
-    first = f"{sender} ({path['sender']}) {verdict} {receiver} ({path['receiver']}) on network {path['network']}"
-    names = {"out": sender, "in": receiver}
-    rules = (_judged(each, names) for each in path["judgements"])
-    return [shown(line) for line in (first, *path["obstacles"], *rules)]
-
-
-def _judged(judgement: Json, names: dict[str, str]) -> str:
-    way, rule = ("from" if judgement["direction"] == "out" else "to"), judgement["rule"]
-    where = f"{way} {names[judgement['direction']]}:"
-    if rule is None:
-        return f"{where} refused: no rule of its security groups allows it"
-    return f"{where} allowed by '{SecurityRule(**rule)}' of security group {judgement['group']}"
-
-
 @app.command("set")
 def set_network(
     ctx: typer.Context,
@@ -305,6 +272,9 @@ def set_network(
         list[str] | None, typer.Option("--search-domain", help="Of kind ovn: all where names are looked up; or none.")
     ] = None,
     dhcp_option: DhcpOptions = None,
+    flow_log: Annotated[
+        FlowLog | None, typer.Option("--flow-log", help="Of kind ovn: connections that 'network flows' shows.")
+    ] = None,
     more_subnet: Annotated[
         list[str] | None, typer.Option("--add-subnet", help="Of kind ovn: a further subnet; may be repeated.")
     ] = None,
@@ -318,7 +288,7 @@ def set_network(
     """Set what is said of a network, and what guests are told (kind ovn)."""
     lists = {"dns_servers": dns_server, "search_domains": search_domain}
     of_ovn: dict[str, object] = {name: _all_or_none(several) for name, several in lists.items() if several is not None}
-    of_ovn |= {} if mtu is None else {"mtu": mtu}
+    of_ovn |= {name: value for name, value in {"mtu": mtu, "flow_log": flow_log}.items() if value is not None}
     of_ovn |= {"dhcp_options": _options(dhcp_option)} if dhcp_option else {}
     peers = {"more_subnets": more_subnet, "join": join, "leave": leave}
     of_ovn |= {name: several for name, several in peers.items() if several}

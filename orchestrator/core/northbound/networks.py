@@ -41,7 +41,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     GATEWAY: ("name", "chassis_name", "priority"),
     _DHCP: ("cidr", "options"),
     _DNS: ("records", "options"),
-    RULE: ("priority", "direction", "match", "action"),
+    RULE: ("priority", "direction", "match", "action", "log", "name", "severity", "meter"),
 }
 """Where rows of networks are, and what of them is compared."""
 _LEASE_S = 43200

@@ -18,7 +18,9 @@ from orchestrator.core.ovn import OUR_ID
 
 OUR_SITE: Final = "vgpuctl-site"
 """Of ``external_ids``: whose row it is. Sites may share an OVN, and none takes another's row for one left over."""
-ROOTS: Final = frozenset({"Logical_Switch", "Logical_Router", "DHCP_Options", "DNS", "Port_Group", "Address_Set"})
+ROOTS: Final = frozenset(
+    {"Logical_Switch", "Logical_Router", "DHCP_Options", "DNS", "Port_Group", "Address_Set", "Meter"}
+)
 """Tables whose rows are there until they are deleted (ovn-nb.ovsschema); rows of others, as long as one refers to
 them."""
 _NAMESPACE: Final = UUID("6d0f9c52-3f0b-5c3f-9d55-5d3b9a5f7c11")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard, get_args
 
 from orchestrator.core.errors import Unknown, one_line
+from orchestrator.core.readings.flows import MAX_FLOWS, Flow, flow_from_dict, flow_to_dict
 from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
 
 READINGS_BYTES: Final = 1024 * 1024
@@ -88,6 +89,8 @@ class HostFrame:
     readings: tuple[Reading, ...]
     problems: tuple[str, ...] = ()
     """Of the host as a whole, for people: the driver does not answer."""
+    flows: tuple[Flow, ...] = ()
+    """What OVN logged since the frame before."""
 
 
 def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float]]:
@@ -99,10 +102,12 @@ def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float
 
 def frame_to_dict(frame: HostFrame) -> dict[str, object]:
     """Plain JSON. Defaults are left out."""
+    flows = {"flows": [flow_to_dict(flow) for flow in frame.flows]} if frame.flows else {}
     return {
         "taken_at": frame.taken_at,
         "problems": list(frame.problems),
         "readings": [_reading_to_dict(subject) for subject in frame.readings],
+        **flows,
     }
 
 
@@ -124,7 +129,10 @@ def frame_from_dict(data: object) -> HostFrame:
     if sum(len(subject.keys) for subject in readings) > MAX_FRAME_NUMBERS:
         raise _invalid(f"it has more than {MAX_FRAME_NUMBERS} numbers")
     lines = tuple(one_line(problem) for problem in problems[:MAX_PROBLEMS] if isinstance(problem, str))
-    return HostFrame(float(taken_at), readings, lines)
+    flows = data.get("flows", [])
+    if not isinstance(flows, list) or len(flows) > MAX_FLOWS:
+        raise _invalid(f"it has no list of at most {MAX_FLOWS} flows")
+    return HostFrame(float(taken_at), readings, lines, tuple(map(flow_from_dict, flows)))
 
 
 @functools.lru_cache(maxsize=1024)

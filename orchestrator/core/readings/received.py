@@ -9,11 +9,12 @@ import math
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
 from orchestrator.core.errors import Unknown
+from orchestrator.core.readings.flows import MAX_KEPT, Flow, flow_from_dict, flow_to_dict
 from orchestrator.core.readings.frame import SHARED_KEYS, HostFrame, Key, Reading, frame_from_dict, frame_to_dict
 from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
 
@@ -68,6 +69,8 @@ class ReceivedFrame:
     """How far the host's clock was before ours then; negative: behind."""
     moments: tuple[Moment, ...] = ()
     """Oldest first."""
+    flows: tuple[Flow, ...] = ()
+    """Of the last hour, oldest first."""
 
     @property
     def age_s(self) -> float:
@@ -118,13 +121,14 @@ def moment_of(now: float, frame: HostFrame, before: HostFrame | None, columns_be
 
 
 def received_to_dict(received: ReceivedFrame, *, moments: int) -> dict[str, object]:
-    """With so many of the last moments."""
+    """With so many of the last moments; with none of them, flows."""
     shown = received.moments[len(received.moments) - moments :] if moments < len(received.moments) else received.moments
     columns = list(dict.fromkeys(moment.columns for moment in shown))
     return {
         "age_s": received.age_s,
         "clock_ahead_s": received.clock_ahead_s,
-        "frame": frame_to_dict(received.frame),
+        "frame": frame_to_dict(replace(received.frame, flows=())),
+        "flows": [] if moments else [flow_to_dict(flow) for flow in received.flows],
         "columns": columns,
         "moments": [
             {
@@ -166,6 +170,7 @@ def _received(data: Any) -> ReceivedFrame:
         now=0.0,
         clock_ahead_s=_finite(data["clock_ahead_s"]),
         moments=moments,
+        flows=tuple(map(flow_from_dict, data.get("flows", [])[:MAX_KEPT])),
     )
 
 

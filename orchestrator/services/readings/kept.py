@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last frame of each host, and five minutes of what is charted. In memory alone: after a restart it fills again.
+"""The last frame of each host, five minutes of what is charted, an hour of flows. In memory alone: after a restart it
+fills again.
 
 A frame counts by when it was received: a host's clock may be wrong. What is older than :data:`STALE_S` is not shown.
 """
@@ -11,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.core.readings.flows import KEPT_S as FLOWS_KEPT_S
+from orchestrator.core.readings.flows import MAX_KEPT, Flow
 from orchestrator.core.readings.frame import HostFrame
 from orchestrator.core.readings.received import KEPT_FRAMES, KEPT_S, Moment, ReceivedFrame, moment_of
 from orchestrator.ports.clock import Clock
@@ -25,6 +28,8 @@ class _Host:
     clock_ahead_s: float
     frame: HostFrame
     moments: deque[Moment]
+    flows: deque[tuple[float, Flow]]
+    """With the time when each was received."""
 
 
 class KeptReadings:
@@ -43,7 +48,10 @@ class KeptReadings:
         moments = deque[Moment](maxlen=KEPT_FRAMES) if before is None else before.moments.copy()
         columns = moments[-1].columns if moments else ()
         moments.append(moment_of(now, frame, None if before is None else before.frame, columns))
-        kept = _Host(now, frame.taken_at - self._clock.now(), frame, moments)
+        flows = deque[tuple[float, Flow]](maxlen=MAX_KEPT) if before is None else before.flows
+        if frame.flows:
+            flows = deque((*flows, *((now, flow) for flow in frame.flows)), MAX_KEPT)
+        kept = _Host(now, frame.taken_at - self._clock.now(), frame, moments, flows)
         with self._lock:
             self._hosts[host] = kept
 
@@ -60,6 +68,7 @@ class KeptReadings:
             now=now,
             clock_ahead_s=kept.clock_ahead_s,
             moments=tuple(moment for moment in kept.moments if now - moment.received_at <= KEPT_S),
+            flows=tuple(flow for received_at, flow in kept.flows if now - received_at <= FLOWS_KEPT_S),
         )
 
     def drop_old(self) -> None:

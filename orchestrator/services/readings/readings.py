@@ -110,6 +110,10 @@ class ReadingService:
             if reading.kind == "gpu"
         }
 
+    def frames_with_flows(self, hosts: Collection[str]) -> dict[str, ReceivedFrame | None]:
+        """Of these; None: nothing was heard lately."""
+        return self._frames(hosts, 0)
+
     def hosts(self) -> tuple[Host, ...]:
         """All that may be scraped, by name: nobody is to be alerted of one that was given up."""
         with self.store.read() as tx:

@@ -12,6 +12,7 @@ from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domain_readings import DomainReadings
 from orchestrator.agent.libvirt.domains import domain_key
+from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.agent.readings.sampler import InstanceVms, Sampler
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Retryable
@@ -92,6 +93,7 @@ class Scene:
             nvml=self.driver,
             kernel_log=KernelLog(self.host.paths, self.ledger),
             domains=DomainReadings(cast("Any", self.libvirt), self.ledger),
+            flow_log=FlowLog(root / "var/log/ovn/ovn-controller.log"),
         )
 
     def says(self, text: str) -> None:

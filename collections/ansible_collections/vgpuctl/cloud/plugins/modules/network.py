@@ -174,7 +174,7 @@ def _planned(params):
     place = {"kind": "nat", "subnet": NEXT_FREE, "more_subnets": [], "mtu": None}
     place.update(search_domains=[], dhcp_options={}, **given(params, TOLD))
     nowhere = dict.fromkeys(["out", "out_address", "provider", "gateway", "addresses"])
-    place.update(bridge=None, vlan=None, dhcp_servers=[], peers=[], **nowhere)
+    place.update(bridge=None, vlan=None, dhcp_servers=[], peers=[], flow_log="off", **nowhere)
     if params["bridge"]:
         place.update(
             kind="bridge", subnet=None, dns_servers=[], dns_domain=None

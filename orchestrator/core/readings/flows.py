@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows: what OVN logged of packets at rules of security groups (ovn-nb(5), ACL ``log``), put together by connection.
+Pure; ships with the agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from ipaddress import ip_address
+from typing import Any, Final, Literal
+
+from orchestrator.core.errors import Unknown
+
+MAX_FLOWS: Final = 500
+"""Of one frame; what is more is left out."""
+MAX_KEPT: Final = 2000
+"""Of a host at a controller, the newest."""
+KEPT_S: Final = 3600.0
+_LINE: Final = re.compile(
+    r"(\S{19,30}Z)\|\d+\|acl_log\([^)|]*\)\|INFO\|"
+    r'name="([0-9a-f-]{36})", verdict=(allow|drop), severity=\w+, direction=(to|from)-lport: (\w+),(\S+)'
+)
+_PROTOCOL: Final = re.compile(r"[a-z]+")
+_MAC: Final = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
+_RULE: Final = re.compile(r"[0-9a-f-]{36}")
+_ADDRESS: Final = re.compile(r"[0-9a-f.:]{2,45}")
+_DIGITS: Final = re.compile(r"[0-9]{1,5}")
+_MOST: Final = 2**53
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flow:
+    """Packets that were alike but for the port that they came from."""
+
+    at: float
+    """Of the last of them, in seconds since 1970 by the host's clock."""
+    rule: str
+    """UUID of the ACL that judged them."""
+    direction: Literal["in", "out"]
+    """At the card that they reached, or that they left."""
+    refused: bool
+    card: str
+    """Its hardware address."""
+    source: str
+    """IP address."""
+    target: str
+    """IP address."""
+    protocol: str
+    """As Open vSwitch calls it, without the 6 of IPv6: tcp, udp, icmp, ip and others."""
+    port: int | None
+    """Of the target, of TCP and UDP."""
+    packets: int
+    """At least: of a flood OVN logs a part."""
+
+
+def flow_of(line: str) -> Flow | None:
+    """Of one of ovn-controller's log; None: it tells of something else, or is foreign."""
+    read = _LINE.match(line)
+    if read is None:
+        return None
+    at, rule, verdict, direction, protocol, rest = read.groups()
+    fields = dict(field.partition("=")[::2] for field in rest.split(","))
+    direction = "in" if direction == "to" else "out"
+    try:
+        port = fields.get("tp_dst") if protocol.startswith(("tcp", "udp")) else None
+        return flow_from_dict({
+            "at": datetime.fromisoformat(f"{at[:-1]}+00:00").timestamp(), "rule": rule, "direction": direction,
+            "refused": verdict == "drop", "card": fields["dl_dst" if direction == "in" else "dl_src"],
+            "source": fields.get("nw_src") or fields["ipv6_src"], "target": fields.get("nw_dst") or fields["ipv6_dst"],
+            "protocol": protocol.rstrip("6"), "port": None if port is None else int(port), "packets": 1,
+        })  # fmt: skip
+    except (KeyError, ValueError, Unknown):
+        return None
+
+
+def folded(flows: Iterable[Flow]) -> tuple[Flow, ...]:
+    """Those that are alike as one, at most :data:`MAX_FLOWS`."""
+    alike: dict[Flow, Flow] = {}
+    for flow in flows:
+        key = replace(flow, at=0.0, packets=0)
+        before = alike.get(key)
+        if before is not None:
+            alike[key] = replace(flow, at=max(flow.at, before.at), packets=flow.packets + before.packets)
+        elif len(alike) < MAX_FLOWS:
+            alike[key] = flow
+    return tuple(alike.values())
+
+
+def flow_to_dict(flow: Flow) -> dict[str, object]:
+    """Plain JSON."""
+    return {name: getattr(flow, name) for name in Flow.__slots__}
+
+
+def flow_from_dict(data: Any) -> Flow:
+    """What an agent sent. :raises Unknown: ``agent.answer_invalid``"""
+    try:
+        flow = Flow(**{name: data[name] for name in Flow.__slots__})
+        texts = (
+            (_RULE, flow.rule), (_MAC, flow.card), (_PROTOCOL, flow.protocol),
+            (_DIGITS, "0" if flow.port is None else str(flow.port)),
+        )  # fmt: skip
+        ends = [str(ip_address(text)) == text for text in (flow.source, flow.target) if _ADDRESS.fullmatch(text)]
+        well = (
+            all(pattern.fullmatch(text) is not None for pattern, text in texts) and ends == [True, True]
+            and type(flow.at) in {int, float} and abs(flow.at) < _MOST and type(flow.refused) is bool
+            and flow.direction in {"in", "out"} and type(flow.packets) is int and 0 < flow.packets < _MOST
+            and type(flow.port) in {int, type(None)} and len(flow.protocol) <= len("icmp") * 2
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError):
+        well = False
+    if not well:
+        raise Unknown("agent.answer_invalid", "the agent sent flows that are none")
+    return flow

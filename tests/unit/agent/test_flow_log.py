@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ovn-controller has logged of packets, as OVN 23.03 writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.readings.flow_log import FlowLog
+from orchestrator.core.errors import Unknown
+from orchestrator.core.readings.flows import MAX_FLOWS, Flow, flow_from_dict, flow_of, flow_to_dict
+
+RULE = "1b2d1f9e-7d1b-5c62-9c3f-0c64ce06be4c"
+TCP = (
+    f'2026-11-29T14:58:01.250Z|00012|acl_log(ovn_pinctrl0)|INFO|name="{RULE}", verdict=drop, severity=info, '
+    "direction=to-lport: tcp,vlan_tci=0x0000,dl_src=52:54:00:00:00:01,dl_dst=52:54:00:00:00:02,nw_src=10.0.0.5,"
+    "nw_dst=10.0.0.6,nw_tos=0,nw_ecn=0,nw_ttl=64,nw_frag=no,tp_src=40000,tp_dst=22,tcp_flags=syn"
+)
+ICMP6 = (
+    f'2026-11-29T14:58:02Z|00013|acl_log(ovn_pinctrl0)|INFO|name="{RULE}", verdict=allow, severity=info, '
+    "direction=from-lport: icmp6,vlan_tci=0x0000,dl_src=52:54:00:00:00:01,dl_dst=52:54:00:00:00:02,ipv6_src=fd00::5,"
+    "ipv6_dst=fd00::6,ipv6_label=0x00000,nw_tos=0,nw_ecn=0,nw_ttl=64,icmp_type=128,icmp_code=0"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "ovn-controller.log"
+    made.write_text(f"{TCP}\n")
+    return made
+
+
+def _add(path: Path, *lines: str) -> None:
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def test_a_line_is_read_as_ovn_writes_it() -> None:
+    assert flow_of(TCP) == Flow(
+        at=1795964281.25, rule=RULE, direction="in", refused=True, card="52:54:00:00:00:02", source="10.0.0.5",
+        target="10.0.0.6", protocol="tcp", port=22, packets=1,
+    )  # fmt: skip
+    assert flow_of(ICMP6) == Flow(
+        at=1795964282.0, rule=RULE, direction="out", refused=False, card="52:54:00:00:00:01", source="fd00::5",
+        target="fd00::6", protocol="icmp", port=None, packets=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("is_so", "other"), [
+    (RULE, "their-rule"), ("acl_log", "binding"), ("verdict=drop", "verdict=reject"), ("nw_src=10.0.0.5,", ""),
+    ("10.0.0.6", "10.0.0.600"), ("tp_dst=22", "tp_dst=x"), ("2026-11", "2026-13"), (TCP, ""), ("tcp,", "tcp"),
+])  # fmt: skip
+def test_a_line_of_something_else_is_passed_over(is_so: str, other: str) -> None:
+    assert flow_of(TCP.replace(is_so, other)) is None
+
+
+def test_what_was_logged_since_is_read_once_and_put_together(path: Path) -> None:
+    log = FlowLog(path)
+    assert log.read() == ()
+    _add(path, TCP, TCP.replace("tp_src=40000", "tp_src=40001").replace("01.250Z", "03.250Z"), "binding|INFO", ICMP6)
+    first, second = log.read()
+    assert (first.packets, first.at, second.protocol) == (2, 1795964283.25, "icmp")
+    assert log.read() == ()
+    with path.open("a") as file:
+        file.write(TCP[:100])
+    assert log.read() == ()
+    _add(path, TCP[100:])
+    assert [flow.packets for flow in log.read()] == [1]
+
+
+def test_lines_around_a_rotation_are_read(path: Path) -> None:
+    log = FlowLog(path)
+    log.read()
+    _add(path, TCP)
+    path.rename(path.with_suffix(".log.1"))
+    _add(path, ICMP6)
+    assert [flow.protocol for flow in log.read()] == ["tcp", "icmp"]
+    path.write_text("")
+    log.read()
+    _add(path, ICMP6)
+    assert [flow.protocol for flow in log.read()] == ["icmp"]
+
+
+def test_a_log_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
+    log = FlowLog(tmp_path / "later")
+    assert log.read() == ()
+    _add(tmp_path / "later", TCP)
+    assert len(log.read()) == 1
+
+
+def test_of_a_flood_the_newest_are_read_and_only_so_many_told(path: Path) -> None:
+    log = FlowLog(path)
+    log.read()
+    _add(path, ICMP6, *(TCP.replace("tp_dst=22", f"tp_dst={1 + number % 3000}") for number in range(5000)))
+    flows = log.read()
+    assert (len(flows), {flow.protocol for flow in flows}) == (MAX_FLOWS, {"tcp"})
+    assert log.read() == ()
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("at", "now"), ("at", float("nan")), ("at", True), ("rule", "x"), ("rule", None), ("direction", "to"),
+    ("refused", 1), ("card", "52:54"), ("source", 5), ("target", "::g"), ("source", "fe80::1%eth0\n"),
+    ("protocol", "TCP"), ("protocol", "a" * 100), ("port", -1), ("port", "22"), ("packets", 0), ("packets", 2**60),
+])  # fmt: skip
+def test_what_is_no_flow_is_refused(name: str, value: object) -> None:
+    flow = flow_of(TCP)
+    assert flow is not None
+    sent = flow_to_dict(flow)
+    assert flow_from_dict(sent) == flow
+    with pytest.raises(Unknown) as refused:
+        flow_from_dict({**sent, name: value})
+    assert refused.value.code == "agent.answer_invalid"
