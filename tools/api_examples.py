@@ -19,10 +19,13 @@ from starlette.testclient import TestClient
 from orchestrator.api.openapi import EXAMPLES_FILE
 from orchestrator.api.routes.floating_addresses import FloatingAddressAnswer
 from orchestrator.api.routes.network_paths import NetworkPathAnswer
+from orchestrator.api.routes.network_traffic import NetworkFlowsAnswer, NetworkTrafficAnswer
 from orchestrator.core.northbound.trace import Judgement
+from orchestrator.core.readings.flows import Flow
 from orchestrator.core.security_groups import ANYWHERE, SecurityRule
 from orchestrator.services.floating_addresses import FloatingInfo
 from orchestrator.services.network_paths import NetworkPath
+from orchestrator.services.readings.networks import COUNTED, NetworkFlow, NetworkFlows, NetworkTraffic
 from orchestrator.sim.pools import SimulatedPool
 from tests.contract.api.real_app import furnished_plane, real_app
 from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane
@@ -94,17 +97,32 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "vms/render/move/plan", {}), ("POST", "vms/render/resize/plan", {"profile": "t4-2q"}),
     ("POST", "security-groups", {"name": "web"}), ("POST", "pools", {"name": "fast"}), ("GET", "pools/fast", None),
 )  # fmt: skip
+HTTPS: Final = SecurityRule(direction="in", protocol="tcp", first_port=443)
 PATH: Final = NetworkPath(
     network="blue", sender="10.0.0.10", receiver="10.0.0.11", obstacles=(), arrives=True,
     judgements=(
         Judgement(direction="out", group="default", rule=ANYWHERE),
-        Judgement(direction="in", group="web", rule=SecurityRule(direction="in", protocol="tcp", first_port=443)),
+        Judgement(direction="in", group="web", rule=HTTPS),
     ),
 )  # fmt: skip
 """OVN says it, which the server of the examples has none of."""
 FLOATING: Final = FloatingInfo(
     address="192.0.2.107", network="outside", tenant="research", vm="web", vm_network="green"
 )
+
+FLOWS: Final = NetworkFlows(
+    flow_log="all",
+    flows=(
+        NetworkFlow(
+            flow=Flow(
+                at=1796119200.0, rule="", direction="in", refused=False, card="", source="10.0.0.10",
+                target="10.0.0.11", protocol="tcp", port=443, packets=12,
+            ),
+            vm="web", other="client", group="web", rule=HTTPS,
+        ),
+    ),
+)  # fmt: skip
+TRAFFIC: Final = NetworkTraffic(vms=("web",), silent=("client",), numbers=dict.fromkeys(COUNTED, 0.0))
 
 
 def examples() -> dict[str, Any]:
@@ -115,6 +133,8 @@ def examples() -> dict[str, Any]:
             found.setdefault(name, _shortened(body))
     found["NetworkPath"] = NetworkPathAnswer.of(PATH).model_dump(mode="json")
     found["FloatingAddress"] = FloatingAddressAnswer.copied(FLOATING).model_dump(mode="json")
+    found["NetworkFlows"] = NetworkFlowsAnswer.of(FLOWS).model_dump(mode="json")
+    found["NetworkTraffic"] = NetworkTrafficAnswer.of(TRAFFIC).model_dump(mode="json")
     return dict(sorted(found.items()))
 
 

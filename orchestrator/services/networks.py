@@ -359,11 +359,8 @@ def _check_bridge_free(tx: Transaction, uplink: Uplink) -> None:
     for other in tx.networks.list():
         if other.uplink == uplink:
             whose = other.short if other.tenant is None else f"{other.short} of tenant {other.tenant}"
-            raise Conflict(
-                "network.bridge_taken",
-                f"{uplink} is network {whose} already",
-                hint="a bridge is one network: take another VLAN, or remove that network first",
-            )
+            hint = "a bridge is one network: take another VLAN, or remove that network first"
+            raise Conflict("network.bridge_taken", f"{uplink} is network {whose} already", hint=hint)
 
 
 def _check_number(tx: Transaction, network: Network) -> None:

@@ -33,6 +33,6 @@ def ovn_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealOvn]
 @pytest.fixture
 def ovn(ovn_of_module: RealOvn) -> RealOvn:
     """Its northbound is empty."""
-    for table in ("logical_switch", "logical_router", "dhcp_options", "dns", "port_group"):
+    for table in ("logical_switch", "logical_router", "dhcp_options", "dns", "port_group", "meter"):
         ovn_of_module.nbctl("--all", "destroy", table)
     return ovn_of_module

@@ -27,13 +27,15 @@ class NetworkTrafficAnswer(AnswerBody):
     received_bytes: float | None
     """By VMs; null: no card was read."""
     sent_bytes: float | None
+    """By VMs."""
     received_packets: float | None
+    """By VMs."""
     sent_packets: float | None
+    """By VMs."""
     received_drops: float | None
-    """Packets that did not reach VMs."""
+    """Packets to VMs that were dropped."""
     sent_drops: float | None
-    received_errors: float | None
-    sent_errors: float | None
+    """Packets of VMs that were dropped."""
 
     @classmethod
     def of(cls, traffic: NetworkTraffic) -> NetworkTrafficAnswer:
@@ -61,6 +63,7 @@ class NetworkFlowAnswer(AnswerBody):
     port: int | None
     """Of the target, of TCP and UDP."""
     refused: bool
+    """No rule allowed it."""
     group: str
     """Security group of the rule; of what was refused one of the card's."""
     rule: SecurityRuleAnswer | None

@@ -20,9 +20,7 @@ from orchestrator.services.readings.readings import ReadingService
 
 MAX_SHOWN: Final = 1000
 """Flows of an answer, the newest."""
-COUNTED: Final = tuple(
-    f"{way}_{what}" for what in ("bytes", "packets", "drops", "errors") for way in ("received", "sent")
-)
+COUNTED: Final = tuple(f"{way}_{what}" for what in ("bytes", "packets", "drops") for way in ("received", "sent"))
 """Of a card, as quantities call it between ``vm_network_`` and ``_total``."""
 
 
