@@ -54,6 +54,7 @@ def read_manifests(files: Sequence[tuple[Path, str]]) -> Manifest:
         volumes=tuple(volume.to_core() for form in forms for volume in form.volumes),
         vms=tuple(vm.to_core() for form in forms for vm in form.vms),
         groups=tuple(group.to_core() for form in forms for group in form.security_groups),
+        floating=tuple(floating.to_core() for form in forms for floating in form.floating_addresses),
         abouts={key: about for form in forms for key, about in _abouts(form)},
     )
 
@@ -123,6 +124,7 @@ def _keys(form: ManifestForm) -> dict[str, list[str]]:
         "offerings": [offering.name for offering in form.offerings],
         "networks": [network.to_core().key for network in form.networks],
         "security_groups": [group.to_core().key for group in form.security_groups],
+        "floating_addresses": [floating.to_core().key for floating in form.floating_addresses],
         "images": [image.name for image in form.images],
         "volumes": [volume.to_core().key for volume in form.volumes],
         "vms": [f"{vm.tenant}/{vm.name}" for vm in form.vms],

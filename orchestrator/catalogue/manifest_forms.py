@@ -16,10 +16,11 @@ from orchestrator.catalogue.profiles import Profiles
 from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.gpu.pci import parse_pci_address
-from orchestrator.core.hosts.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink
+from orchestrator.core.hosts.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink, is_ipv4
 from orchestrator.core.labels import MAX_DESCRIPTION, MAX_LABELS, WantedAbout, check_labels
 from orchestrator.core.manifest import (
     ManifestVm,
+    WantedFloating,
     WantedGroup,
     WantedImage,
     WantedTenant,
@@ -27,6 +28,7 @@ from orchestrator.core.manifest import (
 )
 from orchestrator.core.names import check_name
 from orchestrator.core.overlay import MAX_SUBNETS, NewOvnNetwork
+from orchestrator.core.peering import MAX_PEERS
 from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.security_groups import MAX_RULES, MAX_USES, NamedUse, ordered, parse_rule
 from orchestrator.core.tenancy.quota import check_resource, parse_amount
@@ -59,6 +61,19 @@ def _lease_s(text: str) -> int:
 
 def _moment(text: str) -> float:
     return parse_moment(text, field="until")
+
+
+def _check_network(text: str) -> None:
+    """``NAME`` or ``TENANT/NAME``."""
+    owner, slash, name = text.rpartition("/")
+    for part in (owner, name) if slash else (name,):
+        check_name(part, what="network")
+
+
+def _ipv4(text: str) -> str:
+    if not is_ipv4(text):
+        raise PydanticCustomError("refused", "a floating address is one of IPv4, like 192.0.2.107")
+    return text
 
 
 Name = Annotated[str, _checked(lambda text: check_name(text, what="object"))]
@@ -127,6 +142,7 @@ class NetworkForm(_DescribedForm):
     search_domains: list[str] | None = None
     dhcp_options: dict[str, str] | None = None
     out: Name | None = None
+    peers: list[Annotated[str, _checked(_check_network)]] = Field(default=[], max_length=MAX_PEERS)
     tenant: Name | None = None
     bridge: Annotated[str, _checked(lambda text: check_uplink(Uplink(bridge=text), ()))] | None = None
     vlan: int | None = Field(default=None, ge=1, le=MAX_VLAN)
@@ -138,8 +154,8 @@ class NetworkForm(_DescribedForm):
         if self.kind not in {None, is_kind}:
             raise PydanticCustomError("refused", "a network of kind bridge has a bridge, and no other has one")
         of_ovn = (self.mtu, self.dns_servers, self.search_domains, self.dhcp_options, self.out)
-        if is_kind != "ovn" and (self.more_subnets or any(value is not None for value in of_ovn)):
-            names = "more_subnets, mtu, dns_servers, search_domains, dhcp_options and out"
+        if is_kind != "ovn" and (self.more_subnets or self.peers or any(value is not None for value in of_ovn)):
+            names = "more_subnets, mtu, dns_servers, search_domains, dhcp_options, out and peers"
             raise PydanticCustomError("refused", f"{names} are of networks of kind ovn")
         if is_kind == "ovn" and self.tenant is None:
             raise PydanticCustomError("refused", "a network of kind ovn is a tenant's: tenant")
@@ -174,6 +190,7 @@ class NetworkForm(_DescribedForm):
             subnet=None if self.kind == "ovn" else self.subnet,
             overlay=self._overlay() if self.kind == "ovn" else None,
             out=self.out,
+            peers=tuple(peer if "/" in peer else f"{self.tenant}/{peer}" for peer in self.peers),
             tenant=self.tenant,
             uplink=None if self.bridge is None else Uplink(bridge=self.bridge, vlan=self.vlan),
             dhcp_servers=tuple(self.dhcp_servers),
@@ -208,6 +225,25 @@ class SecurityGroupForm(_DescribedForm):
             rules=None if self.rules is None else ordered(map(parse_rule, self.rules)),
             uses=None if self.uses is None else tuple(NamedUse(vm=use.vm, network=use.network) for use in self.uses),
         )
+
+
+class FloatingAddressForm(StrictForm):
+    """A floating address, and the VM that it leads to. What is left out stays as it is."""
+
+    address: Annotated[str, Field(max_length=15), AfterValidator(_ipv4)]
+    tenant: Name = "default"
+    network: Name | None = None
+    vm: Name | None = None
+    vm_network: Name | None = None
+
+    @model_validator(mode="after")
+    def _of_a_vm(self) -> FloatingAddressForm:
+        if self.vm is None and self.vm_network is not None:
+            raise PydanticCustomError("refused", "vm_network is of a VM: vm")
+        return self
+
+    def to_core(self) -> WantedFloating:
+        return WantedFloating(**self.model_dump())
 
 
 class ImageForm(_DescribedForm):
@@ -298,6 +334,7 @@ class ManifestForm(StrictForm):
     tenants: list[TenantForm] = Field(default=[], max_length=MAX_OBJECTS)
     offerings: list[OfferingForm] = Field(default=[], max_length=MAX_OBJECTS)
     networks: list[NetworkForm] = Field(default=[], max_length=MAX_OBJECTS)
+    floating_addresses: list[FloatingAddressForm] = Field(default=[], max_length=MAX_OBJECTS)
     security_groups: list[SecurityGroupForm] = Field(default=[], max_length=MAX_OBJECTS)
     images: list[ImageForm] = Field(default=[], max_length=MAX_OBJECTS)
     volumes: list[VolumeForm] = Field(default=[], max_length=MAX_OBJECTS)

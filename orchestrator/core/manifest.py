@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -14,7 +14,7 @@ from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.network import WantedNetwork
 from orchestrator.core.vms.vm import VmShape
 
-Kind = Literal["tenant", "offering", "network", "security_group", "image", "volume", "vm"]
+Kind = Literal["tenant", "offering", "floating_address", "network", "security_group", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
@@ -80,6 +80,26 @@ class WantedGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WantedFloating:
+    """A floating address, as a file says it and of one that exists."""
+
+    address: str
+    """IPv4."""
+    tenant: str
+    network: str | None = None
+    """Provider network that it is of; None: the only one."""
+    vm: str | None = None
+    """Whom it leads to; None, of a file: as it is."""
+    vm_network: str | None = None
+    """Of the VM's card; None, of a file: the first that it can lead to."""
+
+    @property
+    def key(self) -> str:
+        """``tenant/address``."""
+        return f"{self.tenant}/{self.address}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ManifestVm(VmShape):
     running: bool
     has_user_data: bool
@@ -125,6 +145,7 @@ class Manifest:
     volumes: tuple[WantedVolume, ...] = ()
     vms: tuple[ManifestVm, ...] = ()
     groups: tuple[WantedGroup, ...] = ()
+    floating: tuple[WantedFloating, ...] = ()
     abouts: Mapping[tuple[Kind, str], WantedAbout] = field(default_factory=dict)
     """What is said of tenants, networks, images and data volumes, by their keys."""
 
@@ -141,6 +162,7 @@ class Existing:
     offerings: Mapping[str, Offering] = field(default_factory=dict)
     volumes: Mapping[str, WantedVolume] = field(default_factory=dict)
     groups: Mapping[str, WantedGroup] = field(default_factory=dict)
+    floating: Mapping[str, WantedFloating] = field(default_factory=dict)
     abouts: Mapping[tuple[Kind, str], About] = field(default_factory=dict)
 
 
@@ -164,3 +186,8 @@ class Change:
     """``tenant/name`` for a VM."""
     action: Action
     fields: tuple[FieldChange, ...]
+
+
+def listed(things: Iterable[object] | None) -> str:
+    """In one line, for people."""
+    return "; ".join(sorted(map(str, things or ()))) or "none"

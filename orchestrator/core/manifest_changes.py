@@ -28,7 +28,9 @@ from orchestrator.core.manifest import (
     WantedOffering,
     WantedTenant,
     WantedVolume,
+    listed,
 )
+from orchestrator.core.manifest_addresses import floating_changes, led_changes, peer_changes
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.tenancy.quota import show_amount
 from orchestrator.core.units import MIB, show_size
@@ -45,18 +47,20 @@ def changes(wanted: Manifest, existing: Existing, *, prune: bool) -> tuple[Chang
     planned = [
         *_tenant_changes(wanted.tenants, existing.tenants),
         *_offering_changes(wanted.offerings, existing),
+        *floating_changes(wanted.floating, existing.floating),
         *_network_changes(wanted.networks, existing.networks),
         *_group_changes(wanted.groups, existing.groups),
         *_image_changes(wanted.images, existing.images),
         *_volume_changes(wanted.volumes, existing.volumes),
     ]
-    planned = _with_abouts(planned, wanted, existing)
+    planned = [*_with_abouts(planned, wanted, existing), *peer_changes(wanted.networks, existing.networks)]
     if prune:
         planned = [*_pruned(wanted, existing), *planned]
     for vm in wanted.vms:
         seen = existing.vms.get(vm.key)
         planned += _of_vm(vm, seen)
-    return (*planned, *_use_changes(wanted.groups, existing.groups))
+    led = led_changes(wanted.floating, existing.floating)
+    return (*planned, *_use_changes(wanted.groups, existing.groups), *led)
 
 
 def _of_vm(wanted: ManifestVm, existing: ExistingVm | None) -> list[Change]:
@@ -210,8 +214,8 @@ def _group_changes(wanted: Iterable[WantedGroup], existing: Mapping[str, WantedG
     """What they let through: before the VMs that they are for."""
     for group in wanted:
         current = existing.get(group.key)
-        before = None if current is None else _listed(current.rules)
-        fields = () if group.rules is None else (FieldChange(field="rules", there=before, wanted=_listed(group.rules)),)
+        before = None if current is None else listed(current.rules)
+        fields = () if group.rules is None else (FieldChange(field="rules", there=before, wanted=listed(group.rules)),)
         if current is None or any(change.there != change.wanted for change in fields):
             action: Action = "add" if current is None else "set"
             yield Change(kind="security_group", name=group.key, action=action, fields=fields)
@@ -221,14 +225,10 @@ def _use_changes(wanted: Iterable[WantedGroup], existing: Mapping[str, WantedGro
     """What they are on: after the VMs of the same file."""
     for group in wanted:
         current = existing.get(group.key)
-        before, after = _listed(None if current is None else current.uses), _listed(group.uses)
+        before, after = listed(None if current is None else current.uses), listed(group.uses)
         if group.uses is not None and before != after:
             change = FieldChange(field="uses", there=before, wanted=after)
             yield Change(kind="security_group", name=group.key, action="set", fields=(change,))
-
-
-def _listed(things: Iterable[object] | None) -> str:
-    return "; ".join(sorted(map(str, things or ()))) or "none"
 
 
 def _image_changes(wanted: Iterable[WantedImage], existing: Mapping[str, str]) -> Iterator[Change]:

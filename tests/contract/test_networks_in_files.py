@@ -127,10 +127,9 @@ def test_a_way_out_is_in_a_file_and_what_is_not_is_told(cli: Cli, client: Client
     file.write_text(wanted)
     assert cli("apply", "-f", str(file)).code == 0
     assert client.network("wide", "red")["out"] == "outside"
-    address = client.create_floating_address({"tenant": "red"})["address"]
     exported = cli("export")
     assert ("out: outside" in exported.out, "name: outside" in exported.out) == (True, False)
-    for word in ("provider networks, ", ": outside", address):
+    for word in ("provider networks, ", ": outside"):
         assert word in exported.err
     assert "outside" not in cli("export", "--tenant", "default").err
     file.write_text(exported.out)
@@ -139,6 +138,64 @@ def test_a_way_out_is_in_a_file_and_what_is_not_is_told(cli: Cli, client: Client
     assert "out is outside, wanted elsewhere" in cli("apply", "-f", str(file)).err
     file.write_text("schema_version: 1\nnetworks: [{name: outside, subnet: 10.88.1.0/24}]\n")
     assert "kind is provider, wanted nat" in cli("apply", "-f", str(file)).err
+
+
+LEADING = (
+    WANTED.replace("kind: ovn\n", "kind: ovn\n    out: outside\n    peers: [side, blue/net]\n")
+    .replace(
+        "security_groups:\n",
+        """\
+  - {name: side, kind: ovn, tenant: red, subnet: 10.7.0.0/24}
+  - {name: net, kind: ovn, tenant: blue, subnet: 10.8.0.0/24}
+floating_addresses:
+  - {address: 192.0.2.150, tenant: red, vm: train, vm_network: wide}
+  - {address: 192.0.2.151, tenant: red, network: outside}
+security_groups:
+""",
+    )
+    .replace("  - name: red\n", "  - name: red\n  - name: blue\n")
+)
+
+
+def test_floating_addresses_and_joined_networks_are_in_a_file(
+    cli: Cli, client: Client, file: Path, ovn: RealOvn
+) -> None:
+    file.write_text(LEADING)
+    assert cli("apply", "-f", str(file)).code == 0
+    assert cli("plan", "-f", str(file)).out == AS_WANTED
+    peers = {(peer["tenant"], peer["name"], peer["state"]) for peer in client.network("wide", "red")["peers"]}
+    assert peers == {("red", "side", "joined"), ("blue", "net", "joined")}
+    led = {each["address"]: (each["vm"], each["vm_network"]) for each in client.floating_addresses()}
+    assert led == {"192.0.2.150": ("train", "wide"), "192.0.2.151": (None, None)}
+    assert "192.0.2.150" in ovn.nbctl("--bare", "--columns=external_ip", "list", "nat")
+    exported = cli("export")
+    assert "joined" not in exported.err
+    client.detach_floating_address("192.0.2.150", "red")
+    client.delete_floating_address("192.0.2.151", "red")
+    client.describe_network("wide", {"leave": ["blue/net"]}, "red")
+    file.write_text(exported.out)
+    assert cli("diff", "-f", str(file)).out.splitlines() == [
+        "+ floating_address red/192.0.2.151", "    + network: outside",
+        "~ network blue/net", "    - peers: none", "    + peers: red/wide",
+        "~ network red/wide", "    - peers: red/side", "    + peers: blue/net; red/side",
+        "~ floating_address red/192.0.2.150", "    - vm: none", "    + vm: train on network wide",
+    ]  # fmt: skip
+    applied = cli("apply", "-f", str(file))
+    assert "192.0.2.151 is nobody's any more, and not free yet" in applied.err
+    assert {each["address"]: each["vm"] for each in client.floating_addresses()} == {"192.0.2.150": "train"}
+    assert len(client.network("wide", "red")["peers"]) == 2
+    mistakes = (
+        ("vm: train, vm_network", "vm: trains, vm_network", "no VM is called 'trains'"),
+        ("vm: train, vm_network", "vm_network", "vm_network is of a VM: vm"),
+        ("192.0.2.150", "192.0.2.1500", "like 192.0.2.107"),
+        ("peers: [side,", "peers: [sides,", "no network is called 'sides'"),
+        ("blue/net]", "blue/Net]", "network name 'Net' is not allowed"),
+    )
+    for right, wrong, told in mistakes:
+        file.write_text(LEADING.replace(right, wrong, 1))
+        refused = cli("apply", "-f", str(file))
+        assert refused.code in {2, 4}
+        assert told in refused.err
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ class CarryOut:
         self._offerings = {wanted.name: wanted for wanted in manifest.offerings}
         self._networks = {network.key: network for network in manifest.networks}
         self._groups = {group.key: group for group in manifest.groups}
+        self._floating = {floating.key: floating for floating in manifest.floating}
         self._volumes = {volume.key: volume for volume in manifest.volumes}
         self._label = manifest.label
         self._parallel = parallel
@@ -70,16 +71,16 @@ class CarryOut:
 
     def run(self, changes: Iterable[Change]) -> list[ChangeOutcome]:
         """All of them: what goes first, then tenants, offerings, networks and images, then longer leases and labels,
-        then VMs, and at last what security groups are on."""
+        then VMs, and at last what security groups are on and where floating addresses lead."""
         waiting = list(changes)
         rest = [change for change in waiting if change.action != "delete"]
         outcomes = self._side_by_side([change for change in waiting if change.action == "delete"])
-        outcomes += [self._one(change) for change in rest if change.kind != "vm" and not _is_of_uses(change)]
+        outcomes += [self._one(change) for change in rest if change.kind != "vm" and not _is_after_vms(change)]
         vms = [change for change in rest if change.kind == "vm"]
         at_once = ("extend", "set")
         outcomes += [self._one(change) for change in vms if change.action in at_once]
         outcomes += self._side_by_side([change for change in vms if change.action not in at_once])
-        return outcomes + [self._one(change) for change in rest if _is_of_uses(change)]
+        return outcomes + [self._one(change) for change in rest if _is_after_vms(change)]
 
     def _side_by_side(self, changes: list[Change]) -> list[ChangeOutcome]:
         with ThreadPoolExecutor(self._parallel) as pool:
@@ -114,11 +115,13 @@ class CarryOut:
             self._change_tenant(change)
         elif change.kind == "security_group":
             self._change_group(change)
+        elif change.kind == "floating_address":
+            self._change_floating(change)
         elif change.action == "add":
             self._add(change)
         elif change.kind == "network":
             self._change_network(change)
-        if change.kind not in {"vm", "offering"}:
+        if change.kind not in {"vm", "offering", "floating_address"}:
             self._describe(change)
 
     def _add(self, change: Change) -> None:
@@ -160,9 +163,11 @@ class CarryOut:
         self._session.client.add_network(body | asdict(network.uplink) | servers)
 
     def _change_network(self, change: Change) -> None:
-        """What guests of one of kind ovn are told, and more subnets; of others that is refused."""
+        """What guests of one of kind ovn are told, more subnets and peers; of others that is refused."""
         network = self._networks[change.name]
-        if network.overlay is not None and any(not _is_about(field.field) for field in change.fields):
+        if [field.field for field in change.fields] == ["peers"]:
+            self._session.client.describe_network(network.name, {"join": list(network.peers)}, network.tenant)
+        elif network.overlay is not None and any(not _is_about(field.field) for field in change.fields):
             values = {"more_subnets": list(network.overlay.subnets), **_settings_of(network.overlay)}
             self._session.client.describe_network(network.name, values, network.tenant)
 
@@ -170,7 +175,7 @@ class CarryOut:
         """Groups of the file that rules name are made with the first that names them."""
         client, wanted = self._session.client, self._groups[change.name]
         place = wanted.name, wanted.tenant
-        if _is_of_uses(change):
+        if _is_after_vms(change):
             has, uses = (client.security_group(*place)["uses"], [asdict(use) for use in wanted.uses or ()])
             client.change_group_uses(wanted.name, _difference(has, uses), wanted.tenant)
             return
@@ -181,6 +186,15 @@ class CarryOut:
         if wanted.rules is not None:
             allowed, rules = client.security_group(*place)["rules"], [asdict(rule) for rule in wanted.rules]
             client.change_group_rules(wanted.name, _difference(allowed, rules), wanted.tenant)
+
+    def _change_floating(self, change: Change) -> None:
+        client, wanted = self._session.client, self._floating[change.name]
+        if change.action == "add":
+            values = {"tenant": wanted.tenant, "network": wanted.network, "address": wanted.address}
+            client.create_floating_address(values)
+        else:
+            led = {"vm": wanted.vm, "network": wanted.vm_network}
+            client.attach_floating_address(wanted.address, led, wanted.tenant)
 
     def _change_tenant(self, change: Change) -> None:
         client, tenant = self._session.client, self._tenants[change.name]
@@ -222,8 +236,10 @@ class CarryOut:
         return session
 
 
-def _is_of_uses(change: Change) -> bool:
-    return change.kind == "security_group" and [field.field for field in change.fields] == ["uses"]
+def _is_after_vms(change: Change) -> bool:
+    """It names VMs, which the same file may make."""
+    names = [field.field for field in change.fields]
+    return (change.kind, names) in (("security_group", ["uses"]), ("floating_address", ["vm"]))
 
 
 def _is_about(field: str) -> bool:

@@ -52,6 +52,11 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
             for key, network in existing.networks.items()
             if tenant in {None, network.tenant} and not network.leads_out
         ],
+        "floating_addresses": [
+            {name: value for name, value in asdict(floating).items() if value is not None}
+            for floating in existing.floating.values()
+            if tenant in {None, floating.tenant}
+        ],
         "security_groups": [
             _group(group) | _said(existing.abouts["security_group", key])
             for key, group in existing.groups.items()
@@ -69,19 +74,10 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
 
 def left_out(client: Client, tenant: str | None) -> Iterator[str]:
     """What exists and no file says, with how it is made again."""
-    networks = [network for network in client.networks() if tenant in {None, network["tenant"]}]
-    names = {
-        "provider networks, 'vgpuctl network add NAME --provider MAPPING'": [
-            network["name"] for network in networks if network["kind"] == "provider"
-        ],
-        "which networks are joined, 'vgpuctl network set NAME --join NETWORK'": [
-            f"{network['tenant']}/{network['name']}" for network in networks if network["peers"]
-        ],
-        "floating addresses, 'vgpuctl network address create'": [
-            floating["address"] for floating in client.floating_addresses(tenant)
-        ],
-    }
-    return (f"not in the file: {what}: {', '.join(several)}" for what, several in names.items() if several)
+    known = client.networks() if tenant is None else []
+    names = ", ".join(network["name"] for network in known if network["kind"] == "provider")
+    if names:
+        yield f"not in the file: provider networks, 'vgpuctl network add NAME --provider MAPPING': {names}"
 
 
 def _tenant(client: Client, tenant: Json) -> Iterator[dict[str, Any]]:
@@ -126,6 +122,7 @@ def _network(network: WantedNetwork) -> dict[str, Any]:
             "more_subnets": list(overlay.subnets[1:]),
         }
         place |= {"mtu": overlay.mtu, "dns_servers": list(overlay.dns or ())}
+        place |= {"peers": [key.removeprefix(f"{network.tenant}/") for key in network.peers]}
         place |= {"search_domains": list(overlay.search or ()), "dhcp_options": dict(overlay.dhcp or ())}
     entry = {"name": network.name, "tenant": network.tenant} | place
     return {key: value for key, value in entry.items() if value not in (None, [], {})}

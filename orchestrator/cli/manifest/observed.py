@@ -12,7 +12,15 @@ from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.labels import About, Labels
-from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm, WantedGroup, WantedVolume
+from orchestrator.core.manifest import (
+    Existing,
+    ExistingVm,
+    Manifest,
+    ManifestVm,
+    WantedFloating,
+    WantedGroup,
+    WantedVolume,
+)
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.overlay import NewOvnNetwork, router_of
 from orchestrator.core.security_groups import NamedUse, SecurityRule
@@ -28,6 +36,7 @@ def observe(client: Client, wanted: Manifest) -> Existing:
     networks = {network.key: (network, answer) for answer in client.networks() for network in [_network(answer)]}
     images = {image_key(image): image for image in client.images()}
     groups = {f"{group['tenant']}/{group['name']}": group for group in client.security_groups()}
+    floating = [_floating(answer) for answer in client.floating_addresses()]
     volumes = {f"{volume['tenant']}/{volume['name']}": volume for volume in client.volumes()}
     return Existing(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in tenants},
@@ -36,6 +45,7 @@ def observe(client: Client, wanted: Manifest) -> Existing:
         images={key: image["sha256"] for key, image in images.items()},
         volumes={key: _volume(volume) for key, volume in volumes.items()},
         groups={key: _group(group) for key, group in groups.items()},
+        floating={address.key: address for address in floating},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
         abouts={
             **{("tenant", key): about_of(tenant) for key, tenant in tenants.items()},
@@ -63,6 +73,7 @@ def _network(network: Json) -> WantedNetwork:
         dhcp_servers=tuple(network["dhcp_servers"]),
         overlay=_overlay(network) if over_hosts else None,
         out=network["out"],
+        peers=tuple(f"{peer['tenant']}/{peer['name']}" for peer in network["peers"] if peer["state"] != "offered"),
         leads_out=network["kind"] == "provider",
     )
 
@@ -81,6 +92,10 @@ def _group(group: Json) -> WantedGroup:
     return WantedGroup(
         name=group["name"], tenant=group["tenant"], rules=rules, uses=tuple(NamedUse(**use) for use in group["uses"])
     )
+
+
+def _floating(floating: Json) -> WantedFloating:
+    return WantedFloating(**{member.name: floating[member.name] for member in fields(WantedFloating)})
 
 
 def _volume(volume: Json) -> WantedVolume:

@@ -28,6 +28,7 @@ def check_references(client: Client, wanted: Manifest, existing: Existing) -> No
         *_limits(client, wanted, existing),
         *_owners(client, wanted, existing),
         *_groups(wanted, existing),
+        *_leading(wanted, existing),
         *of_vms,
         *_pools(client, wanted, existing, new),
     )
@@ -90,6 +91,21 @@ def _groups(wanted: Manifest, existing: Existing) -> Iterator[Reason]:
             usable = {*_of_tenant(keys, group.tenant)}
             for name in sorted(name for name in names if name is not None and name not in usable):
                 yield _unknown(what, name, user, near=usable)
+
+
+def _leading(wanted: Manifest, existing: Existing) -> Iterator[Reason]:
+    """VMs that floating addresses lead to, and networks that others of the same tenant are joined with."""
+    vms = {*existing.vms, *(vm.key for vm in wanted.vms)}
+    networks = {*existing.networks, *(network.key for network in wanted.networks)}
+    for floating in wanted.floating:
+        if floating.vm is not None and f"{floating.tenant}/{floating.vm}" not in vms:
+            usable = {*_of_tenant(vms, floating.tenant)}
+            yield _unknown("VM", floating.vm, [f"floating_address {floating.key}"], near=usable)
+    for network in wanted.networks:
+        usable = {*_of_tenant(networks, str(network.tenant))}
+        for owner, _, name in (peer.partition("/") for peer in network.peers):
+            if owner == network.tenant and name not in usable:
+                yield _unknown("network", name, [f"network {network.key}"], near=usable)
 
 
 def _by_list(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:

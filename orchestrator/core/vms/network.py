@@ -283,6 +283,8 @@ class WantedNetwork:
     """Of one of kind ovn: what it says of it."""
     out: str | None = None
     """Of one of kind ovn: provider network that leads out of it; of a file None is any."""
+    peers: tuple[str, ...] = ()
+    """Of one of kind ovn: keys of networks that its tenant has it joined with, or asks for."""
     leads_out: bool = False
     """Of one that exists: it is a provider network, which no file makes."""
 

@@ -110,15 +110,16 @@ def check_nobodys(tx: Transaction, network: Network, address: str, tenant: str) 
 def _whose(tx: Transaction, network: Network, address: str, tenant: str) -> str:
     holder = tx.networks.holder(network.name, address)
     vm = None if holder is None else tx.vms.find_id(holder)
-    if vm is not None and vm.spec.tenant == tenant:
-        return f"VM {vm.spec.name}'s"
-    if any(floating.address == address for floating in tx.floating_addresses.list(tenant)):
-        return "a floating address of the tenant's"
     out = WayOut(network=network.name, address=address)
-    for other in tx.networks.list():
-        if other.tenant == tenant and other.overlay is not None and other.overlay.out == out:
-            return f"that of the way out of network {other.short}"
-    return "nobody's any more, and not free yet" if network.tenant == tenant else "somebody else's"
+    way = next((each for each in tx.networks.list() if each.overlay is not None and each.overlay.out == out), None)
+    floating = next((each for each in tx.floating_addresses.list() if each.address == address), None)
+    if vm is not None:
+        return f"VM {vm.spec.name}'s" if vm.spec.tenant == tenant else "somebody else's"
+    if way is not None:
+        return f"that of the way out of network {way.short}" if way.tenant == tenant else "somebody else's"
+    if floating is not None:
+        return "a floating address of the tenant's" if floating.tenant == tenant else "somebody else's"
+    return "nobody's any more, and not free yet"
 
 
 @contextmanager
