@@ -20,9 +20,13 @@ from tests.lab.ovn_hosts import FIRST, NAMES, OUTSIDE, PHYSICAL, ROUTER_OUTSIDE,
 
 pytestmark = pytest.mark.lab
 
-_SUBNET, _ROUTER = "10.0.0.0/24", "10.0.0.1"
+_SUBNET, _ROUTER, _IPV6 = "10.0.0.0/24", "10.0.0.1", "fd00:77::/64"
 _A, _B = "10.0.0.10", "10.0.0.20"
 _PROGRAM: Final = "/run/frames"
+_DHCPV6: Final = (
+    "printf '#!/bin/sh\\n[ -z \"$ipv6\" ] || ip -6 address replace $ipv6/128 dev eth0\\n' >/six; chmod +x /six; "
+    "udhcpc6 -i eth0 -n -q -t 5 -T 2 -s /six >/dev/null 2>&1"
+)
 _FEW: Final = 3
 """Pings that may be lost, of one each second."""
 _EFFECTIVE_S: Final = 10.0
@@ -59,7 +63,8 @@ def three(site: Site) -> Three:
     for tenant in ("default", "red"):  # on one GPU: what is shown is the network's doing
         product.ok("tenant", "set", tenant, "--isolation", "none")
         out = ("--out", "outside") if tenant == "default" else ()
-        product.ok("network", "create", "blue", "--kind", "ovn", "--subnet", _SUBNET, "--tenant", tenant, *out)
+        subnets = ("--subnet", _SUBNET, *(("--subnet", _IPV6) if out else ()))
+        product.ok("network", "create", "blue", "--kind", "ovn", *subnets, "--tenant", tenant, *out)
     first.send(SOURCE, f"{_PROGRAM}.c")
     program = first.run(f"{COMPILED.format(program=_PROGRAM)} && base64 -w0 {_PROGRAM}")
     assert base64.b64decode(program)[:4] == b"\x7fELF"
@@ -118,6 +123,7 @@ def test_a_tenants_vms_meet_over_hosts_by_name_and_nobody_elses(three: Three) ->
     assert three.card(b).mac in a.says("ip neighbour")
     assert f"inet {_A}/24" in a.says("ip -4 address show dev eth0")
     assert not other.reaches(_A)
+    assert other.reaches("other.blue.red.internal")  # its network has IPv4 alone
 
 
 def test_a_guest_is_nobody_else_there(three: Three) -> None:
@@ -161,6 +167,20 @@ def _takes(three: Three, wanted: str) -> float:
     again = "until" if wanted == "open" else "while"
     three.a.says(f'{again} [ -n "$({_ASKS} 2>/dev/null)" ]; do :; done')
     return time.monotonic() - begun
+
+
+def test_guests_have_ipv6_and_rules_are_kept_there(three: Three) -> None:
+    product, a, b = three.site.product, three.a, three.b
+    for guest in (a, b):
+        guest.says(_DHCPV6)
+        assert f"inet6 {guest.shown()['cards'][0]['address6']}/128" in guest.says("ip -6 address show dev eth0")
+    assert a.reaches("-6 b")
+    product.ok("security-group", "apply", "web", "--vm", "b")
+    assert not a.reaches("-6 b", 2)
+    product.ok("security-group", "withdraw", "web", "--vm", "b")
+    assert a.reaches("-6 b")
+    for guest in (a, b):
+        guest.says("ip -6 address flush dev eth0 scope global")
 
 
 def test_a_floating_address_goes_to_another_vm_under_traffic(three: Three) -> None:
