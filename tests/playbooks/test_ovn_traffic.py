@@ -217,6 +217,19 @@ def test_resolvers_of_guests_know_names_and_are_not_put_off_by_what_is_not_there
         assert known.stdout.startswith(f"{DB.addresses[0]} "), (name, known)
 
 
+def test_questions_for_other_names_go_to_the_server_that_guests_are_told(site: Site) -> None:
+    words = [*namespaces_of(site.guests["db"].holder), sys.executable, "-u", "-c"]
+    serves = f"{UDP}one.settimeout(30); one.bind(('', 53)); print('there'); one.sendto(b'asked', one.recvfrom(512)[1])"
+    with subprocess.Popen([*words, serves], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "there\n"
+        question = "000101000001000000000000" + "07" + b"example".hex() + "00001c0001"  # AAAA
+        asked = (
+            f"{UDP}one.sendto(bytes.fromhex('{question}'), ('{DB.addresses[0]}', 53)); print(one.recv(512).decode())"
+        )
+        assert site.guests["web"].python(asked).stdout == "asked\n"
+
+
 def test_a_guest_answers_nobody_as_a_dhcp_server(site: Site) -> None:
     for port, passes in ((66, True), (67, False)):
         words = [*namespaces_of(site.guests["db"].holder), sys.executable, "-c"]
