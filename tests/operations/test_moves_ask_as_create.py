@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.errors import Conflict, NoCapacity, VgpuctlError
 from orchestrator.core.hosts.bridges import Uplink
-from orchestrator.core.moves.verdicts import HostMoves
+from orchestrator.core.moves.verdicts import HostMoves, MoveKind
 from orchestrator.core.offerings.offering import Offering
+from orchestrator.core.operation import Operation
 from orchestrator.core.vms.network import Network
 from orchestrator.services.messages import CreateVm, MoveVm
 from orchestrator.services.vms.capacity import Question
@@ -53,7 +55,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def beside(plane: ControlPlane, name: str, like: str, **more: Any) -> None:
     """One more host, like that one but for ``more`` of it or of what is seen there."""
-    plane.hosts.machines[f"{name}.test"] = deepcopy(plane.machine(like))
+    plane.hosts.machines[f"{name}.test"] = replace(deepcopy(plane.machine(like)), machine_id=name)
     of_host = {key: more.pop(key) for key in ("cordoned", "labels", "state") if key in more}
     with plane.store.begin() as tx:
         host, snapshot = tx.hosts.get(like), tx.hosts.snapshot(like)
@@ -101,6 +103,61 @@ def moves_as_said(plane: ControlPlane, name: str, move: HostMoves) -> bool:
     limits, told = move.of("cold").limits, {reason.code for reason in refused.value.reasons}
     assert told & {limit.code for limit in limits}, (limits, refused.value)
     return False
+
+
+@pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 20))])
+def test_every_move_that_is_legal_is_carried_out_and_every_other_one_refused_before_anything(
+    plane: ControlPlane, seed: int
+) -> None:
+    """Stopped, running, and shut down for it: none is begun that fails for what was known."""
+    for name, like in (("t4-2", T4_HOST), ("l40s-2", L40S_HOST), ("a100-2", A100_HOST)):
+        beside(plane, name, like)
+    with plane.store.begin() as tx:
+        for name, vgpu_type in (("live-t4", "GRID T4-2Q"), ("live-l40s", "NVIDIA L40S-12Q")):
+            offering = Offering(name=name, kind="time_sliced", vgpu_type=vgpu_type, origin="site", migratable=True)
+            tx.offerings.put(offering)
+    services, rng, counted = plane.services, random.Random(seed), Counter[str]()
+    for number in range(40):
+        request = replace(vm(rng, number), profile=rng.choice((*PROFILES, "live-t4", "live-l40s")))
+        with suppress(NoCapacity):
+            services.vms.create(request)
+            plane.engine.drain()
+            for _ in range(3):
+                go_where_it_may(plane, rng, request.name, counted)
+            if rng.random() < 0.7:
+                services.vms.delete("default", request.name)
+                plane.engine.drain()
+    assert counted.total() >= 200
+    assert min(counted[kind] for kind in ("refused", "move_vm", "move_vm_cold", "move_running_vm")) >= 5, counted
+
+
+def go_where_it_may(plane: ControlPlane, rng: random.Random, name: str, counted: Counter[str]) -> None:
+    """To one of the hosts where it may go, and to none where it may not."""
+    services = plane.services
+    state, cold = services.vms.get("default", name).state, rng.random() < 0.5
+    how: MoveKind = "cold" if cold or state == "stopped" else "live"
+    hosts = services.moves.of_vm("default", name, most=100)
+    begun = len(operations(plane))
+    plane.hosts.effects.clear()
+    for move in hosts:
+        if not move.may(how):
+            with pytest.raises(VgpuctlError):
+                services.moving.move(MoveVm(name=name, tenant="default", host=move.host, cold=cold))
+            counted["refused"] += 1
+    assert (len(operations(plane)), plane.hosts.effects) == (begun, [])
+    if legal := [move.host for move in hosts if move.may(how)]:
+        host = rng.choice(legal)
+        services.moving.move(MoveVm(name=name, tenant="default", host=host, cold=cold))
+        plane.engine.drain()
+        done = operations(plane)[0]
+        now = services.vms.get("default", name)
+        assert (done.state, now.host, now.state) == ("done", host, state), (done.kind, done.error)
+        counted[done.kind] += 1
+
+
+def operations(plane: ControlPlane) -> tuple[Operation, ...]:
+    with plane.store.read() as tx:
+        return tx.operations.list(limit=10_000)
 
 
 def check(plane: ControlPlane, move: HostMoves, request: CreateVm) -> bool:
