@@ -26,7 +26,7 @@ from orchestrator.agent.nvml.reading import Nvml, NvmlGpu, NvmlReading, type_nam
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, run
 from orchestrator.agent.sessions import Sessions
-from orchestrator.agent.sysfs import machine, pci
+from orchestrator.agent.sysfs import machine, pci, reading
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.gpu_cards import GpuCard
@@ -159,6 +159,16 @@ class Dcgm:
 T = TypeVar("T")
 
 
+def is_replaced(paths: Paths, domain: str) -> bool:
+    """Whether the program that the domain's QEMU runs is there no more, as a package has put a newer one in its place
+    (proc(5): what ``exe`` leads to is ``(deleted)``)."""
+    process = reading.text(paths.root / "run/libvirt/qemu" / f"{domain}.pid")
+    try:
+        return bool(process) and str((paths.proc / f"{process}/exe").readlink()).endswith(" (deleted)")
+    except OSError:  # it has just ended
+        return False
+
+
 class _Problems:
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -209,6 +219,8 @@ class Observer:
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
         pools, shared = self.storage.shared.observe()
+        none: tuple[DomainSnapshot, ...] = ()
+        domains = problems.read(lambda: self.domains.snapshots(problems.found.append), none)
         return HostSnapshot(
             machine_id=about.machine_id,
             boot_id=about.boot_id,
@@ -226,7 +238,10 @@ class Observer:
             storage_total_bytes=disk.total,
             iommu=about.iommu,
             gpus=gpus,
-            domains=problems.read(lambda: self.domains.snapshots(problems.found.append), ()),
+            domains=tuple(
+                replace(domain, qemu_replaced=domain.owner is not None and is_replaced(self.paths, domain.name))
+                for domain in domains
+            ),
             volumes=(*self.storage.volumes(), *shared),
             seeds=self.storage.seeds(),
             data=self.storage.data.snapshots(),

@@ -45,9 +45,8 @@ SLOTS = {"1g.10gb": 1, "1g.20gb": 2, "1g.24gb+gfx": 3}
 SHARED = {"1g.24gb+gfx": 3}
 """Profile → vGPUs that lie in one instance of it; one where it is not named."""
 _BY_DESIGN = (
-    "images", "networks", "cut_off", "held", "boot", "away", "answers", "gives_addresses",
-    "guests_die", "described",
-)  # fmt: skip
+    "images", "networks", "cut_off", "qemu_replaced", "held", "boot", "away", "answers", "gives_addresses",
+    "guests_die", "described")  # fmt: skip
 
 
 @dataclass
@@ -138,6 +137,7 @@ class FakeMachine:
     pools: dict[str, SimulatedPool] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)
     cut_off: set[tuple[str, str]] = field(default_factory=set)
+    qemu_replaced: set[str] = field(default_factory=set)  # domains whose QEMU is not installed any more
     """(VM, network that it runs on and is not plugged into)."""
     restoring: bool = False
     free_bytes: int | None = None
@@ -291,14 +291,14 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
     xml, running = machine.domains[uuid]
     root, foreign = ET.fromstring(xml), uuid in machine.foreign
     idle: DomainState = "paused" if f"waits: {uuid}" in machine.written else "shut_off"
-    return DomainSnapshot(
-        uuid=uuid, name=root.findtext("name") or "", state="running" if running else idle,
+    return DomainSnapshot(uuid=uuid, name=root.findtext("name") or "", state="running" if running else idle,
         owner=None if foreign else uuid, devices=devices(xml), transient=uuid in machine.transient,
         managed_by=managed_by(root) if foreign else "", unsafe=unsafe_parts(root) if foreign else (),
         cut_off=tuple(sorted(network for vm, network in machine.cut_off if vm == uuid)) if running else (),
         addresses=("192.168.122.10",) if running and machine.gives_addresses else (),
-        vcpus=int(root.findtext("vcpu") or 0), memory_mib=int(root.findtext("memory") or 0),
-        disk_bytes=FOREIGN_DISK if foreign else None)  # fmt: skip
+        vcpus=int(root.findtext("vcpu") or 0), disk_bytes=FOREIGN_DISK if foreign else None,
+        memory_mib=int(root.findtext("memory") or 0),
+        qemu_replaced=running and uuid in machine.qemu_replaced)  # fmt: skip
 
 
 def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:

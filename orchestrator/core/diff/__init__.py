@@ -31,6 +31,7 @@ from orchestrator.core.diff.hosts import (
     ledger_lost,
     network_findings,
     ovn_findings,
+    qemu_findings,
     sessions_full,
     too_old,
     unreached_findings,
@@ -96,7 +97,7 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     parts = [*disk_findings(wanted.host, snapshot)]
     if not snapshot.restoring:  # what ran before its boot is not all there yet
         parts += [*function_findings(wanted, snapshot), *network_findings(wanted, snapshot)]
-        parts += ovn_findings(wanted, snapshot)
+        parts += [*qemu_findings(wanted, snapshot), *ovn_findings(wanted, snapshot)]
     of_vms = [
         finding
         for expected in wanted.vms

@@ -137,6 +137,16 @@ def disk_findings(host: Host, snapshot: HostSnapshot) -> Iterator[Finding]:
         yield host_finding(host, "host.disk_full", "error", differ, _MAKE_ROOM)
 
 
+def qemu_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """At most one: VMs that run by a QEMU which a package has replaced since."""
+    older = {domain.uuid for domain in snapshot.domains if domain.qemu_replaced}
+    vms = [expected.vm.full_name for expected in wanted.vms if expected.vm.id in older]
+    if vms:
+        differ = (f"QEMU {snapshot.qemu_version} under each VM", f"another one under {', '.join(vms)}"[:_SHOWN])
+        why = "a move to another host, a drain, or a stop and a start has them run by the one that is installed"
+        yield host_finding(wanted.host, "host.older_qemu", "info", differ, why)
+
+
 def ovn_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """At most one, where VMs have cards in OVN."""
     vms = [expected.vm.full_name for expected in wanted.vms if expected.vm.ports]

@@ -170,6 +170,8 @@ class DomainSnapshot:
     """It has no definition that stays when it stops. Of domains of others."""
     free_ports: int | None = None
     """Devices that can still be attached while it runs. None: it does not run, or not told."""
+    qemu_replaced: bool = False
+    """It runs, by another QEMU than the one that is installed now. False as well: not told."""
     made_as: MadeAs | None = None
     """Of a domain of ours that is asked for alone. None: not told, as by an older agent."""
 

@@ -54,6 +54,11 @@ def start_again(plane: ControlPlane, _host: str) -> None:
         plane.engine.drain()
 
 
+def _restarted(plane: ControlPlane, host: str) -> None:
+    start_again(plane, host)
+    plane.machine(host).qemu_replaced.clear()
+
+
 def _machine(name: str, value: object) -> Change:
     """The host is so; the other way round it is mended."""
     return lambda plane, host: vars(plane.machine(host)).update({name: value})
@@ -136,6 +141,8 @@ RELIED_ON = {
                            mend=repair),
     "a VM is plugged in": Row(code="network.cut_off", mend=repair,
                               broken=lambda p, h: p.machine(h).cut_off.add((_vm(p), NETWORK))),
+    "the QEMU that is installed": Row(code="host.older_qemu", mend=_restarted,
+                                      broken=lambda p, h: p.machine(h).qemu_replaced.add(_vm(p))),
     "a VM's disk": Row(code="vm.volume_missing", broken=VOLUMES[0], mend=VOLUMES[1]),
     "a VM's seed": Row(code="vm.seed_missing", broken=SEEDS[0], mend=SEEDS[1]),
     "a VM's domain": Row(code="vm.domain_missing", broken=lambda p, h: p.machine(h).domains.clear(), mend=repair),
