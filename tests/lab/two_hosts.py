@@ -88,7 +88,7 @@ class Site:
         end = time.monotonic() + ENDS_WITHIN_S
         while not reached(shown := self.product.json("operation", "show", operation)):
             assert time.monotonic() < end, shown
-            time.sleep(0.2)
+            time.sleep(1)  # each look costs half a second of a processor that the hosts are emulated on
         return shown
 
     def where(self, vm: str) -> list[str]:
