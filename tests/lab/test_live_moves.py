@@ -53,7 +53,8 @@ def test_a_host_is_emptied_while_its_vms_run_and_their_guests_go_on(site: Site) 
 @dataclass(frozen=True)
 class Fault:
     """``source``, ``target``: what is done to that host, as its root; ``heal``: the same, once the move has ended or
-    after ``heal_s``. ``refuses``: (host, phase) in which the vGPU's driver fails, from before the move begins on."""
+    after ``heal_s``. ``refuses``: (host, phase) in which the vGPU's driver fails once each, from before the move begins
+    on: it is tried three times."""
 
     name: str
     ends: frozenset[str] = frozenset({"done", "undone"})
@@ -61,14 +62,14 @@ class Fault:
     target: str = ""
     heal: str = ""
     heal_s: float = 0.0
-    refuses: tuple[str, str] | None = None
+    refuses: tuple[tuple[str, str], ...] = ()
     at_once: bool = False
     """Before it begins."""
 
     @property
     def is_in_its_middle(self) -> bool:
         """Which has to last long enough for that."""
-        return not self.at_once and self.refuses is None
+        return not self.at_once and not self.refuses
 
 
 _STAYS, _GOES = frozenset({"undone"}), frozenset({"done"})
@@ -79,9 +80,11 @@ _FILL = (
     "while fallocate -l $size filled-$size-$number 2>/dev/null; do number=$((number + 1)); done; done; true"
 )
 _EMPTY = "rm -f /var/lib/vgpuctl-agent/filled-*"
-_PHASES = (
-    ("source", "save"), ("source", "pre-copy"), ("source", "stop-copy"), ("target", "resume"), ("target", "load"),
-)  # fmt: skip
+_PHASES: Final = {
+    "saves": (("source", "save"),),
+    "sends what changes, or begins to take it": (("source", "pre-copy"), ("target", "resume")),
+    "sends the rest, or takes it": (("source", "stop-copy"), ("target", "load")),
+}
 CONTROLLER, CANCEL = "the controller is killed", "its user cancels it"
 FAULTS = (
     Fault(CONTROLLER),
@@ -94,7 +97,7 @@ FAULTS = (
     Fault("hosts do not reach each other any more", target=_CUT, heal=_JOIN),
     Fault("the disk that it comes to is full", _STAYS, target=_FILL, heal=_EMPTY, at_once=True),
     Fault("the disk that it comes to fills", target=_FILL, heal=_EMPTY, heal_s=10.0),
-    *(Fault(f"the device of the {phase[0]} fails in {phase[1]}", refuses=phase) for phase in _PHASES),
+    *(Fault(f"the device fails when it {what}", _GOES, refuses=phases) for what, phases in _PHASES.items()),
 )
 
 
@@ -113,8 +116,8 @@ def test_whatever_fails_in_the_middle_it_runs_on_one_host_with_all_it_has(slow: 
     target = next(name for name in slow.hosts if name != source)
     hosts = {"source": slow.hosts[source], "target": slow.hosts[target]}
     strikes = [(hosts[end], command) for end in ("source", "target") if (command := getattr(fault, end))]
-    if fault.refuses is not None:
-        lab("fault", hosts[fault.refuses[0]].name, "0", "fault_create", fault.refuses[1])
+    for end, phase in fault.refuses:
+        lab("fault", hosts[end].name, "0", "fault_create", phase)
     server = slow.product.serve_pid()
     for host, command in strikes if fault.at_once else ():
         host.run(command)
@@ -132,6 +135,8 @@ def test_whatever_fails_in_the_middle_it_runs_on_one_host_with_all_it_has(slow: 
             hosts["target"].run(fault.heal)
     ended = ended or slow.ended(operation)
     assert ended in fault.ends
+    for end, _ in fault.refuses:
+        assert "fault_create none" in hosts[end].run("cat /sys/kernel/vgpu_lab/gpus/0/state")
     whole(slow, vm["id"], *((target, source) if ended == "done" else (source, target)), counted)
 
 
