@@ -23,6 +23,7 @@ from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
 from orchestrator.core.northbound.outside import address_rows, rows_out
 from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, operations_of
+from orchestrator.core.peering import subnets_of_peers
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.overlay import Northbound, NorthboundSession, Overlay
@@ -155,8 +156,12 @@ def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], 
         for cards in (settled, busy)
     )
     joined = [row for network in networks.values() for row in rows_joined(network, networks.get)]
-    out = [row for _, overlay in overlays.values() if overlay.out is not None
-           for row in rows_out(overlay, networks.get(overlay.out.network), chassis)]  # fmt: skip
+    out = [
+        row for network, overlay in overlays.values() if overlay.out is not None
+        for row in rows_out(
+            overlay, networks.get(overlay.out.network), chassis, subnets_of_peers(network, networks.get)
+        )
+    ]  # fmt: skip
     floating = address_rows(tx.floating_addresses.list(), vms, networks)
     of_groups = rows_of_groups(site, in_use(groups, used), logged_actions(known))
     return (*of_groups, *first, *joined, *out, *floating), second

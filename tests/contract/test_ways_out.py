@@ -15,8 +15,6 @@ import pytest
 
 from orchestrator.adapters.ansible.ssh_proxy import tcp_stream
 from orchestrator.adapters.ovn.databases import OvnDatabases
-from orchestrator.adapters.ovn.tracing import OvnTracer
-from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import (
     Conflict,
     InvalidInput,
@@ -28,11 +26,9 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.northbound.networks import router_mac
 from orchestrator.core.northbound.rows import row_uuid
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange
 from orchestrator.core.provider_networks import NewProviderNetwork
-from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.host import ByteStream, HostLink
 from orchestrator.services.northbound import NorthboundKeeper, compare
@@ -325,44 +321,6 @@ def test_with_ovn_away_nothing_is_led_and_what_it_missed_is_written_later(
     assert floating.list(None)[0].vm == "web"
     repair(plane)
     assert any(row.startswith(f"dnat_and_snat,{address}") for row in nats(ovn))
-
-
-def test_from_outside_a_vm_is_reached_by_its_floating_address_and_by_no_other(
-    plane: ControlPlane, ovn: RealOvn
-) -> None:
-    """By ovn-trace: what another VM on the provider network sends to the router's hardware address there."""
-    plane.services.networks.share("outside", shared=True)
-    web, other = create(plane, "web"), create(plane, "other", "outside")
-    rule = SecurityRule(direction="in", protocol="tcp", first_port=22, last_port=22)
-    plane.services.security_groups.change_rules("default", "default", [rule], [])
-    floating = plane.services.floating_addresses.create("default").address
-    plane.services.floating_addresses.attach("default", floating, "web")
-    ports = [port_id(vm.id, 0) for vm in (web, other)]
-    for port in ports:
-        ovn.sbctl("lsp-bind", port, T4_HOST)
-    ovn.nbctl("--wait=sb", "sync")
-    with plane.store.read() as tx:
-        outside, blue = (tx.networks.get(name).overlay for name in ("outside", "default.blue"))
-    assert outside is not None
-    assert blue is not None
-    tracer = OvnTracer(southbound=(ovn.socket("southbound"),), keys=tuple)
-
-    ends = f"eth.src == {mac_address(other.id, 0)} && eth.dst == {router_mac(f'{blue.id}/out')}"
-
-    def is_led(source: str, to: str) -> bool:
-        packet = (
-            f'inport == "{ports[1]}" && {ends}'
-            f" && ip4.src == {source} && ip4.dst == {to} && ip.ttl == 64 && tcp.dst == 22"
-        )
-        return f'output to "{ports[0]}"' in tracer.trace(str(row_uuid("Logical_Switch", outside.id)), packet)
-
-    own, inside = other.ports[0].address, web.ports[0].address
-    assert is_led(own, floating)
-    assert not is_led(own, inside)
-    ovn.nbctl("set", "logical_switch_port", ports[1], "port_security=[]")  # as a machine of the site's there
-    ovn.nbctl("--wait=sb", "sync")
-    assert is_led(own, floating)
-    assert not is_led("10.0.0.77", floating)
 
 
 class NotOnIt:

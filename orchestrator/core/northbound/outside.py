@@ -30,14 +30,16 @@ from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 
 
-def rows_out(overlay: OvnNetwork, provided: Network | None, chassis: Iterable[KnownChassis]) -> tuple[OvnRow, ...]:
-    """Of a network that has a way out; ``provided``: the provider network that it goes through. They come after the
-    rows of both."""
+def rows_out(
+    overlay: OvnNetwork, provided: Network | None, chassis: Iterable[KnownChassis], far: Iterable[str] = ()
+) -> tuple[OvnRow, ...]:
+    """Of a network that has a way out; ``provided``: the provider network that it goes through; ``far``: subnets of
+    networks that it is joined with. They come after the rows of both."""
     if overlay.out is None or provided is None or provided.overlay is None or provided.overlay.provider is None:
         return ()
     outside, provider = provided.overlay, provided.overlay.provider
     gateways = gateways_of(chassis, provider.physical, overlay.id)
-    return (*_leading_out(overlay, overlay.out, outside, provider), *_gateways(_key(overlay), gateways))
+    return (*_leading_out(overlay, overlay.out, outside, provider, far), *_gateways(_key(overlay), gateways))
 
 
 def _key(overlay: OvnNetwork) -> str:
@@ -45,7 +47,9 @@ def _key(overlay: OvnNetwork) -> str:
     return f"{overlay.id}/out"
 
 
-def _leading_out(overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider: ProviderPlace) -> Iterator[OvnRow]:
+def _leading_out(
+    overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider: ProviderPlace, far: Iterable[str]
+) -> Iterator[OvnRow]:
     key = _key(overlay)
     port = str(row_uuid(ROUTER_PORT, key))
     address = f"{out.address}/{IPv4Network(outside.subnets[0]).prefixlen}"
@@ -60,7 +64,7 @@ def _leading_out(overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider
     }  # fmt: skip
     yield OvnRow(table=PORT, key=key, columns=to_router, of=(MemberOf(table=SWITCH, key=outside.id, column="ports"),))
     yield OvnRow(
-        table=RULE, key=key, columns=_from_outside(overlay, outside, str(to_router["name"])),
+        table=RULE, key=key, columns=_from_outside((*overlay.subnets, *far), outside, str(to_router["name"])),
         of=(MemberOf(table=SWITCH, key=outside.id, column="acls"),),
     )  # fmt: skip
     yield OvnRow(
@@ -71,10 +75,11 @@ def _leading_out(overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider
         yield _nat(overlay, f"{key}/{subnet}", "snat", out.address, subnet)
 
 
-def _from_outside(overlay: OvnNetwork, outside: OvnNetwork, port: str) -> Mapping[str, Value]:
+def _from_outside(inside: Iterable[str], outside: OvnNetwork, port: str) -> Mapping[str, Value]:
     """A router routes whatever comes with its MAC: without this, who is on the provider network would reach VMs by
-    their own addresses, and be taken for one of them. What is sent to floating addresses is translated behind it."""
-    own = ", ".join(of_family(4, overlay.subnets))
+    their own addresses, and be taken for one of them or of a network that theirs is joined with. What is sent to
+    floating addresses is translated behind it."""
+    own = ", ".join(of_family(4, tuple(inside)))
     match = f'outport == "{port}" && ip4 && (ip4.dst != {outside.subnets[0]} || ip4.src == {{{own}}})'
     return {"priority": MAX_PRIORITY, "direction": "to-lport", "match": match, "action": "drop"}
 

@@ -97,9 +97,9 @@ def networks_in_ovn(tx: Transaction, networks: Iterable[Network]) -> tuple[OvnRo
     rows = [row for each in {**first, **known}.values() for row in network_rows(*each, subnets_of_peers(each[0], find))]
     rows += [row for network, _ in known.values() for row in rows_joined(network, find)]
     chassis = tx.networks.chassis() if ways else ()
-    for _, overlay in known.values():
+    for network, overlay in known.values():
         if overlay.out is not None:
-            rows += rows_out(overlay, provided[overlay.out.network], chassis)
+            rows += rows_out(overlay, provided[overlay.out.network], chassis, subnets_of_peers(network, find))
     return tuple(rows)
 
 
