@@ -270,9 +270,12 @@ class _Migration:
 
     def _see_to_it(self, progress: Callable[[MoveProgress], bool], *, sent: bool) -> None:
         """``sent``: there is nothing left to end, and libvirt would not answer until it has cleaned up."""
-        if self._stopped_at is None and self._domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
+        reports = not self._polls % _PROGRESS_POLLS
+        sends = self._reached.done > 0  # and so may stop: until then the other host's QEMU starts
+        if self._stopped_at is None and (reports or sends) and self._domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
             self._stopped_at = time.monotonic()
-        if self._polls % _PROGRESS_POLLS:
+            return
+        if not reports:
             return
         if sent:
             progress(self._reached)

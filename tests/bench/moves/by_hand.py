@@ -112,7 +112,7 @@ class Pauses:
 
     def end(self) -> None:
         for host in self._site.hosts.values():
-            host.run("pkill -f '[v]irsh event'; pkill -f '[/]run/clock.py'; rm -f /run/events /run/clock.py; true")
+            host.run("pkill -f '[v]irsh event'; pkill -f '[/]run/clock.py'; rm -f /run/events /run/clock.*; true")
 
     def of_last(self, domain: str, source: str, target: str) -> float:
         """Milliseconds."""
