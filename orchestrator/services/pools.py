@@ -153,7 +153,7 @@ def not_reached(name: str, host: str | None = None) -> NoCapacity:
     at = f"mount its directory at {STORAGE}/{DIRECTORY}/{name}"
     if host is not None:
         return NoCapacity("pool.not_reached", f"host {host} is not ready, or has not mounted pool {name}", hint=at)
-    hint = f"{at} on hosts; with many hosts name one: 'vgpuctl pool create {name} --host HOST'"
+    hint = f"{at} on hosts; of many the first {_ASKED} are asked, and --host names another"
     return NoCapacity("pool.not_reached", f"no host that is ready has pool {name} mounted", hint=hint)
 
 
