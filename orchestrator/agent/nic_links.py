@@ -72,10 +72,12 @@ def _ip(*words: str) -> tuple[int, str]:
 
 
 def own_addresses() -> tuple[str, ...]:
-    """IP addresses of the host that others may reach it at, as ``ip`` lists them; empty: it does not tell."""
+    """IP addresses of the host that others may reach it at, as ``ip`` lists them; empty: it does not tell. Of an
+    interface's addresses that have another scope it writes an empty object."""
     code, output = _ip("-j", "address", "show", "up", "scope", "global")
     try:
         interfaces = json.loads(output) if code == 0 else ()
-        return tuple(str(info["local"]) for interface in interfaces for info in interface.get("addr_info", ()))
+        infos = [info for interface in interfaces for info in interface.get("addr_info", ()) if info]
+        return tuple(str(info["local"]) for info in infos)
     except (ValueError, LookupError, AttributeError, TypeError):
         return ()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,3 +229,14 @@ def test_a_domain_takes_its_own_function_and_no_other_vms(furnished: Whole) -> N
     assert wanted is not None
     assert [type(one) for one in wanted.devices] == [GiveNicFunction]
     assert furnished.nics.observe()[0].functions[0].owner == furnished.vm
+
+
+def test_addresses_are_told_of_a_card_that_has_a_link_local_one_too() -> None:
+    told = "from orchestrator.agent.nic_links import own_addresses; print(*own_addresses())"
+    script = (
+        "ip link add one type veth peer name two && ip link set two up && ip link set one up && "
+        "ip address add fe80::7/64 dev one nodad && ip address add 192.0.2.1/24 dev one && "
+        f"exec {sys.executable} -c '{told}'"
+    )
+    done = subprocess.run(["unshare", "--map-root-user", "--net", "sh", "-c", script], capture_output=True, text=True)
+    assert done.stdout == "192.0.2.1\n", done.stderr
