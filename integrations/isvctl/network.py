@@ -5,20 +5,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from integrations.isvctl import network_packets as packets
 from integrations.isvctl.guest import NOT_REAL, in_guest, uptime_s
+from integrations.isvctl.network_logs import sdn_hardware_fault_logging, sdn_latency_perf_logging
 from integrations.isvctl.network_rules import sdn_filter_audit_trail, sg_crud
-from integrations.isvctl.site import Results, Site, Unmet, need, refusal
-from integrations.isvctl.steps import Output, Step, absent
-from vgpuctl import VgpuctlError
+from integrations.isvctl.site import Results, Site, need, refusal
+from integrations.isvctl.steps import Output, Step
 
 TENANT: Final = "isv-network"
 SECOND: Final = "isv-network-second"
 NETWORK: Final = "front"
-NO_RULES: Final = "security groups are for networks of OVN, and the steps that send packets there are not written"
-NO_LOG: Final = "faults and delays of networks are not recorded; hosts' bridges and cards are told as they are now"
-PEERING: Final = "POST /v1/tenants/default/peerings"
-RULES: Final = "POST /v1/tenants/default/isv-packets"
-"""Stands for those steps."""
+DNS: Final = {"dns_servers": ["192.0.2.53"], "search_domains": ["isv.internal"]}
 
 
 def create_network(site: Site) -> Output:
@@ -54,27 +51,21 @@ def vpc_crud(site: Site) -> Output:
     results = Results()
     with site.tenant(SECOND) as tenant:
         with results.probe("create_vpc") as evidence:
-            evidence["cidr"] = site.admin.add_network({"name": "crud"}, tenant)["subnet"]
+            made = site.admin.add_network({"name": "crud", "kind": "ovn", "subnet": "10.0.0.0/24"}, tenant)
+            evidence["cidr"] = made["subnet"]
         with results.probe("read_vpc"):
             need(site.admin.network("crud", tenant)["name"] == "crud", "it is not read back")
         change = f"/v1/tenants/{tenant}/networks/crud"
         with results.probe("update_tags"):
             changed = site.admin.connection.call("PATCH", change, {"labels": {"stage": "test"}})
             need(changed["labels"] == {"stage": "test"}, "it has not the new labels")
-        with results.probe("update_dns"):
-            _change_dns(site, change)
+        with results.probe("update_dns", **DNS):
+            changed = site.admin.connection.call("PATCH", change, DNS)
+            need({name: changed[name] for name in DNS} == DNS, "it has not the new servers and domains")
         with results.probe("delete_vpc") as evidence:
             site.admin.delete_network("crud", tenant)
             evidence["code"] = refusal(lambda: site.admin.network("crud", tenant), "network.unknown")
     return results.told(network_id="crud")
-
-
-def _change_dns(site: Site, change: str) -> None:
-    try:
-        changed = site.admin.connection.call("PATCH", change, {"dns_domain": "isv.internal"})
-    except VgpuctlError as error:
-        raise Unmet("a network's DNS domain follows from its name and cannot be set, nor can its servers") from error
-    need(changed["dns_domain"] == "isv.internal", "it has not the new domain")
 
 
 def vpc_isolation(site: Site) -> Output:
@@ -86,7 +77,7 @@ def vpc_isolation(site: Site) -> Output:
         user = site.token("isv-network-user", TENANT, "tenant-user")[1]
         with results.probe("no_peering"):
             need(own["subnet"] != other["subnet"], "both have one subnet")
-            need(not site.has(PEERING), "networks can be joined")
+            need(not own["peers"] and not other["peers"], "they are joined with some network")
         for name, wanted, networks in (
             ("no_cross_routes_a", TENANT, {f"{TENANT}.{NETWORK}"}),
             ("no_cross_routes_b", tenant, {f"{tenant}.{NETWORK}"}),
@@ -214,65 +205,33 @@ def teardown(site: Site) -> Output:
     return {"success": True, "message": f"nothing is left ({code})"}
 
 
-def _scoped(kind: str, allowed: str, blocked: str) -> Step:
-    probes = ("create_sg", f"apply_{kind}_rule", allowed, blocked, "cleanup")
-    return absent(RULES, NO_RULES, *probes, scope=kind)
-
-
 STEPS: Final = {
     "create_network": Step(create_network, "setup"),
     "list_vpcs": Step(list_vpcs),
     "get_vpc": Step(get_vpc),
     "subnet_assignment": Step(subnet_assignment),
     "vpc_crud": Step(vpc_crud),
-    "subnet_config": absent(
-        "POST /v1/tenants/default/networks/isv/subnets", "a network has one subnet; there are no zones, hosts have "
-        "labels", "create_subnets", "az_distribution", "subnets_available", subnets=[],
-    ),
+    "subnet_config": Step(packets.subnet_config),
     "vpc_isolation": Step(vpc_isolation),
     "sg_crud": Step(sg_crud),
-    "security_blocking": absent(
-        RULES, NO_RULES, "sg_default_deny_inbound", "sg_allows_specific_ssh", "sg_denies_vpc_icmp",
-        "nacl_explicit_deny", "sg_restricted_egress",
-    ),
+    "security_blocking": Step(packets.security_blocking),
     "connectivity_test": Step(connectivity_test),
     "vpc_ip_config": Step(vpc_ip_config),
-    "sg_workload_scoping": _scoped("workload", "workload_allowed", "other_workload_blocked"),
-    "sg_node_scoping": _scoped("node", "target_node_allowed", "other_node_blocked"),
-    "sg_subnet_scoping": _scoped("subnet", "subnet_allowed", "other_subnet_blocked"),
-    "sg_service_scoping": _scoped("service", "service_endpoint_allowed", "other_endpoint_blocked"),
-    "sg_port_security_policy": absent(
-        RULES, NO_RULES, "create_virtual_interface", "apply_port_policy", "allowed_port_permitted",
-        "unlisted_port_blocked", "other_interface_unaffected", "cleanup",
-    ),
-    "sg_policy_propagation": absent(
-        RULES, NO_RULES, "create_probe_rule", "rule_observed", "revoke_probe_rule", "removal_observed", "cleanup",
-    ),
-    "sdn_hardware_fault_logging": absent(
-        "GET /v1/networks/isv/log", NO_LOG, "logging_endpoint_reachable", "fault_event_source_queryable",
-        "log_destination_configured", "event_schema_valid",
-    ),
-    "sdn_latency_perf_logging": absent(
-        "GET /v1/networks/isv/log", NO_LOG, "metrics_endpoint_reachable", "performance_metric_present",
-        "packet_metric_present", "samples_recent",
-    ),
+    "sg_workload_scoping": packets.scoped("workload", "workload_allowed", "other_workload_blocked"),
+    "sg_node_scoping": packets.scoped("node", "target_node_allowed", "other_node_blocked"),
+    "sg_subnet_scoping": packets.scoped("subnet", "subnet_allowed", "other_subnet_blocked"),
+    "sg_service_scoping": packets.scoped("service", "service_endpoint_allowed", "other_endpoint_blocked"),
+    "sg_port_security_policy": Step(packets.sg_port_security_policy),
+    "sg_policy_propagation": Step(packets.sg_policy_propagation),
+    "sdn_hardware_fault_logging": Step(sdn_hardware_fault_logging),
+    "sdn_latency_perf_logging": Step(sdn_latency_perf_logging),
     "sdn_filter_audit_trail": Step(sdn_filter_audit_trail),
     "byoip_test": Step(byoip_test),
     "stable_ip_test": Step(stable_ip_test),
-    "floating_ip_test": absent(
-        "POST /v1/addresses", "there are no addresses that move from VM to VM", "allocate_eip", "associate_to_a",
-        "verify_on_a", "reassociate_to_b", "verify_on_b", "verify_not_on_a",
-    ),
+    "floating_ip_test": Step(packets.floating_ip_test),
     "dns_test": Step(dns_test),
-    "peering_test": absent(
-        PEERING, "two networks are not joined; a VM may have cards on both",
-        "create_vpc_a", "create_vpc_b", "create_peering", "accept_peering", "add_routes", "peering_active",
-    ),
-    "storage_l3_routing": absent(
-        "POST /v1/tenants/default/routes", "a network with a subnet is of each host alone, so VMs on two hosts do not "
-        "meet there; a bridge of the site joins them", "distinct_subnets", "all_to_all_reachable",
-        "cross_subnet_routing", "no_gateway_hop",
-    ),
+    "peering_test": Step(packets.peering_test),
+    "storage_l3_routing": Step(packets.storage_l3_routing),
     "nvlink_domain": Step(nvlink_domain),
     "teardown": Step(teardown, "teardown"),
 }  # fmt: skip

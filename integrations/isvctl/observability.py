@@ -120,6 +120,24 @@ def _value(site: Site, name: str) -> float:
     return float(samples[0].split()[-1])
 
 
+def vpc_flow_logs(site: Site) -> Output:
+    """What is logged, and where it is read; packets are logged where real guests send some."""
+    results, path = Results(), f"/v1/tenants/{TENANT}/networks/wide"
+    with site.tenant(TENANT) as tenant:
+        site.admin.add_network({"name": "wide", "kind": "ovn", "subnet": "10.0.0.0/24"}, tenant)
+        site.vm("logged", tenant, network="wide")
+        with results.probe("flow_log_endpoint_reachable", probes={"network_id": f"{tenant}/wide"}):
+            need(site.admin.network_flows("wide", tenant)["flow_log"] == "off", "it is logged unasked")
+        with results.probe("flow_logs_configured"):
+            site.admin.describe_network("wide", {"flow_log": "all"}, tenant)
+        answer = site.admin.network_flows("wide", tenant)
+        with results.probe("traffic_type_all", probes={"traffic_type": str(answer["flow_log"]).upper()}):
+            need(answer["flow_log"] == "all", "it logs less")
+        with results.probe("log_destination_accessible", probes={"log_destination": f"GET {path}/flows"}):
+            need(not answer["silent_hosts"], "a host with its VMs is not heard")
+    return results.told()
+
+
 STEPS: Final = {
     "telemetry_delivery_latency": Step(telemetry_delivery_latency),
     "north_south_network_telemetry": of_a_vm("plane_metrics_present", "libvirt_domain_interface_stats_"),
@@ -127,10 +145,7 @@ STEPS: Final = {
         "nic_metrics_present", r"vgpuctl_(host_)?nic_", "/metrics has no readings of hosts' network cards; "
         "prepare-host.yml brings an exporter to each host",
     ),
-    "vpc_flow_logs": absent(
-        "GET /v1/networks/isv/flows", "flows of networks are not recorded", "flow_log_endpoint_reachable",
-        "flow_logs_configured", "traffic_type_all", "log_destination_accessible",
-    ),
+    "vpc_flow_logs": Step(vpc_flow_logs),
     "host_syslogs": absent(
         "GET /v1/hosts/isv/log", "logs stay on their hosts (journalctl); the API fetches none",
         "syslog_endpoint_reachable", "host_log_source_present", "entries_recent",

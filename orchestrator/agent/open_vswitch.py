@@ -16,18 +16,45 @@ from orchestrator.core.hosts.bridges import Bridge
 
 _LIMIT_S: Final = 2.0
 _MAX_BYTES: Final = 1 << 20
+_MAX_SHOWN: Final = 10
+_MAX_PORTS: Final = 500
+_MAX_WHY: Final = 80
+_QUESTIONS: Final[list[dict[str, Any]]] = [
+    {"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["external_ids"]},
+    {"op": "select", "table": "Interface", "where": [["type", "==", "geneve"]],
+     "columns": ["options", "error", "bfd_status"]},
+    {"op": "select", "table": "Interface", "where": [["type", "==", ""]], "columns": ["external_ids"]},
+]  # fmt: skip
 
 
 def with_ovn(paths: Paths, bridge: Bridge) -> Bridge:
     """``bridge``: the one that OVN plugs cards into."""
     try:
-        ids = ask_open_vswitch(paths, [{"op": "select", "table": "Open_vSwitch", "where": [],
-                                        "columns": ["external_ids"]}])[0][0]["external_ids"]  # fmt: skip
-        known = {str(key): str(value) for key, value in ids[1]}
+        chassis, tunnels, cards = ask_open_vswitch(paths, _QUESTIONS)
+        known = _map(chassis[0]["external_ids"])
+        silent = sorted(filter(None, map(_silence, tunnels)))
+        ids = [_map(card["external_ids"]) for card in cards]
     except (OSError, ValueError, LookupError, TypeError):
         return replace(bridge, problem="Open vSwitch does not answer")
     names = (known.get("system-id"), known.get("hostname"))
-    return replace(bridge, chassis=tuple(dict.fromkeys(filter(None, names))), problem=_problem(paths))
+    waiting = sorted(each["iface-id"] for each in ids if "iface-id" in each and each.get("ovn-installed") != "true")
+    return replace(
+        bridge, chassis=tuple(dict.fromkeys(filter(None, names))), problem=_problem(paths),
+        silent_tunnels=tuple(silent[:_MAX_SHOWN]), waiting_ports=tuple(waiting[:_MAX_PORTS]),
+    )  # fmt: skip
+
+
+def _silence(tunnel: dict[str, Any]) -> str | None:
+    """The other host's address, and why nothing reaches it: what Open vSwitch could not make, or where BFD, which OVN
+    has between gateways and others (ovn-architecture(7)), hears nothing. None: neither is so."""
+    error, state = tunnel["error"], _map(tunnel["bfd_status"]).get("state")
+    why = error[:_MAX_WHY] if isinstance(error, str) else "BFD hears nothing" if state == "down" else ""
+    return f"{_map(tunnel['options']).get('remote_ip', '?')}: {why}" if why else None
+
+
+def _map(value: Any) -> dict[str, str]:
+    """As OVSDB writes one (RFC 7047, 5.1). :raises ValueError, LookupError, TypeError: it is none"""
+    return {str(key): str(each) for key, each in value[1]}
 
 
 def ask_open_vswitch(paths: Paths, operations: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -16,6 +16,7 @@ from tests.fakes.certificate import over_tls
 from tests.fakes.oidc_provider import CLIENT, oidc_provider
 from tests.fakes.running import client_of, running_server
 from tests.fakes.several import SERVE, simulated_hosts
+from tests.integrations.ovn import ovn_of_simulated_hosts
 
 FLEET: Final = """\
 groups:
@@ -23,7 +24,10 @@ groups:
   - {name: l40s, count: 3, gpu_model: L40S, gpus_per_host: 4, vcpus: 128, memory_gib: 1024}
   - {name: hgx, count: 1, gpu_model: H100 SXM5 80GB, gpus_per_host: 8, vcpus: 192, memory_gib: 2048}
 """
-SITE: Final = "a server with simulated hosts (two with T4, three with L40S, one HGX H100) and an OIDC provider"
+SITE: Final = (
+    "a server with simulated hosts (two with T4, three with L40S, one HGX H100), OVN's own databases and ovn-northd, "
+    "which says by ovn-trace what becomes of packets, and an OIDC provider"
+)
 PROFILE: Final = "GRID T4-4Q"
 BOARD: Final = "gpu:2"
 """A request that only the baseboard takes: two whole GPUs."""
@@ -36,14 +40,15 @@ def simulated_site(directory: Path) -> Iterator[dict[str, str]]:
     own = {"ISV_IMAGE": "demo", "ISV_PROFILE": PROFILE, "ISV_BOARD_PROFILE": BOARD}
     with (
         simulated_hosts(directory, FLEET) as hosts,
-        served(directory, "--simulate", str(hosts)) as environment,
+        ovn_of_simulated_hosts(directory / "ovn") as ovn,
+        served(directory, "--simulate", str(hosts), **ovn) as environment,
     ):
         yield environment | own
 
 
 @contextmanager
-def served(directory: Path, *options: str) -> Iterator[dict[str, str]]:
-    """A server on loopback with an identity provider: what steps know of it."""
+def served(directory: Path, *options: str, **more: object) -> Iterator[dict[str, str]]:
+    """A server on loopback with an identity provider: what steps know of it. ``more``: settings."""
     state, work = directory / "state", directory / "work"
     for made in (state, work):
         made.mkdir(mode=0o700, parents=True)
@@ -53,7 +58,7 @@ def served(directory: Path, *options: str) -> Iterator[dict[str, str]]:
     with oidc_provider() as provider:
         settings = {
             "oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_required_amr": ["mfa"],
-            "refresh_seconds": 1.0,
+            "refresh_seconds": 1.0, **more,
         }  # fmt: skip
         (state / "config.yaml").write_text(yaml.safe_dump(settings))
         _private(work / "oidc.json", json.dumps(provider.key.as_dict(private=True)))

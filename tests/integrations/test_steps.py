@@ -23,16 +23,13 @@ FAILING: Final[dict[str, set[str]]] = {
     "iam": set(),
     "image-registry": set(),
     "storage": {"create_volume", "snapshot_lifecycle", "volume_resize", "volume_persistence"},
-    "observability": {"host_nic_network_telemetry", "vpc_flow_logs", "host_syslogs", "fabric_manager_logs"},
+    "observability": {"host_nic_network_telemetry", "host_syslogs", "fabric_manager_logs"},
     "security": {
         "mutual_tls_test", "kms_encryption_options_test", "centralized_kms_test",
         "customer_managed_key_test", "short_lived_credentials_test",
     },
     "network": {
-        "vpc_crud", "subnet_config", "security_blocking", "sg_workload_scoping",
-        "sg_node_scoping", "sg_subnet_scoping", "sg_service_scoping", "sg_port_security_policy",
-        "sg_policy_propagation", "sdn_hardware_fault_logging", "sdn_latency_perf_logging",
-        "floating_ip_test", "dns_test", "peering_test", "storage_l3_routing", "nvlink_domain",
+        "security_blocking", "dns_test", "nvlink_domain",
     },
 }  # fmt: skip
 """What simulated hosts do not show, or vgpuctl does not have: docs/reference/isv.md has the reasons. Who makes one of

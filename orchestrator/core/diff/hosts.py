@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, host_finding
@@ -11,6 +11,7 @@ from orchestrator.core.drivers.lock import DriverLock, lock_of
 from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.hosts.host import LOST, Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.overlay import port_id
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.units import GIB
 
@@ -148,13 +149,35 @@ def qemu_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Find
 
 
 def ovn_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
-    """At most one, where VMs have cards in OVN."""
+    """Where VMs have cards in OVN."""
     vms = [expected.vm.full_name for expected in wanted.vms if expected.vm.ports]
     why = outside_ovn(snapshot.bridges, wanted.host.name)
     if vms and why is not None:
         differ = (f"OVN at work for {', '.join(vms)}"[:_SHOWN], why)
         reason = "what was set up goes on, nothing new is, and no such VM is put there: look at ovn-controller there"
         yield host_finding(wanted.host, "host.no_ovn", "error", differ, reason)
+    for bridge in snapshot.bridges:
+        if vms and bridge.silent_tunnels:
+            differ = ("tunnels to all hosts of OVN", "; ".join(bridge.silent_tunnels)[:_SHOWN])
+            reason = "VMs there and here do not meet: look at the network between the hosts, UDP port 6081"
+            yield host_finding(wanted.host, "ovn.tunnel_silent", "warning", differ, reason)
+        waiting = _waiting(wanted, snapshot, bridge.waiting_ports)
+        if why is None and waiting:
+            differ = (f"cards of {', '.join(waiting)} set up by OVN"[:_SHOWN], "ovn-controller has not set them up")
+            reason = "nothing reaches them; 'vgpuctl network driver check' says whether OVN is behind"
+            yield host_finding(wanted.host, "ovn.card_waits", "warning", differ, reason)
+
+
+def _waiting(wanted: ExpectedHost, snapshot: HostSnapshot, ports: Collection[str]) -> list[str]:
+    """VMs that run there with one of these ports."""
+    running = {domain.uuid for domain in snapshot.domains if domain.state == "running"} if ports else set()
+    return [
+        expected.vm.full_name
+        for expected in wanted.vms
+        if expected.vm.ports
+        and expected.vm.id in running
+        and any(port_id(expected.vm.id, number) in ports for number, _ in enumerate(expected.vm.spec.networks))
+    ]
 
 
 def network_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:

@@ -33,6 +33,10 @@ class Bridge:
     """Of the bridge of OVN: what it may call the host, its own name for it first; empty: not told."""
     problem: str | None = None
     """Of the bridge of OVN: why OVN does nothing with VMs' cards there now, for people."""
+    silent_tunnels: tuple[str, ...] = ()
+    """Of the bridge of OVN: other hosts' encapsulation addresses that nothing reaches, each with why; the first few."""
+    waiting_ports: tuple[str, ...] = ()
+    """Of the bridge of OVN: cards, by their ports' ids, that ovn-controller has not set up."""
     vlans: tuple[str, ...] = ()
     """VLANs that leave the host tagged through it, each as ``BRIDGE.VLAN`` by the bridge that it is a part of."""
 
