@@ -201,7 +201,7 @@ def test_a_floating_address_goes_to_another_vm_under_traffic(three: Three) -> No
 
 
 def _pinging(three: Three, whom: str) -> None:
-    three.a.says(f"ping -c 600 {whom} >/pinged 2>&1 & echo $! >/pinging")
+    three.a.says(f"kill $(cat /pinging) 2>/dev/null; ping -c 600 {whom} >/pinged 2>&1 & echo $! >/pinging")
 
 
 def _lost(three: Three) -> int:
