@@ -171,6 +171,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/tenants/{tenant}/networks/{name}/flows": Rule("path", _SEE),
     "PATCH /v1/tenants/{tenant}/networks/{name}": Rule("path", _USE),
     "DELETE /v1/tenants/{tenant}/networks/{name}": Rule("path", _USE),
+    "POST /v1/tenants/{tenant}/networks/{name}/convert": Rule("path", _USE),
     "POST /v1/pools": Rule("pool", _OPERATE),
     "GET /v1/pools": Rule("pool", _WATCH),
     "GET /v1/pools/{name}": Rule("pool", _WATCH),

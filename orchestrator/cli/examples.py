@@ -121,6 +121,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "network add": ("network add office --bridge br0 --vlan 120", "network add common"),
     "network attach": ("network attach storage train",),
     "network detach": ("network detach storage train",),
+    "network convert": ("network convert blue", "network convert blue --out outside"),
     "network remove": ("network remove office",),
     "network list": ("network list",),
     "network show": ("network show blue",),

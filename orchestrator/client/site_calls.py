@@ -347,6 +347,10 @@ class SiteCalls:
         """Description and labels, of the tenant's own; None: of the site's. Those not named stay."""
         return self.connection.call("PATCH", _network_path(tenant, name), changes)
 
+    def convert_network(self, name: str, tenant: str, out: str | None = None) -> models.Started:
+        """A NAT network whose VMs are stopped becomes one of kind ovn. ``out``: provider network that leads out."""
+        return self._post(path_of("tenants", tenant, "networks", name, "convert"), {"out": out})
+
     def delete_network(self, name: str, tenant: str | None = None) -> None:
         self._delete(_network_path(tenant, name))
 

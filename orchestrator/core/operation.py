@@ -47,6 +47,7 @@ KINDS = frozenset(
         "adopt_vm",
         "apply_mig",
         "clean_up",
+        "convert_network",
         "create_pool",
         "create_stopped_vm",
         "create_vm",

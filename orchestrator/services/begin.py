@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.pool import Pool
-from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.operation import FINISHED, UNFINISHED, Operation
+from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.definitions import DEFINITIONS
@@ -16,9 +18,12 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor, asked
 from orchestrator.store.transaction import Transaction
 
+CONVERTS: Final = "convert_network"
+"""Kind of the operation that makes a network one of kind ovn."""
+
 
 def new_operation(
-    kind: str, about: Vm | Host | Volume | Pool | str, *, clock: Clock, ids: Ids, why: str | None = None
+    kind: str, about: Vm | Host | Volume | Pool | Network | str, *, clock: Clock, ids: Ids, why: str | None = None
 ) -> Operation:
     """Queued, with all its steps pending. ``about``: the id alone of a VM that is not there any more. ``why`` it begins
     where nobody asked for it itself, in words that name nothing of others: a tenant whose request has it begun is
@@ -38,7 +43,7 @@ def new_operation(
     )
 
 
-def _named(about: Vm | Host | Volume | Pool | str) -> tuple[str, str, str | None]:
+def _named(about: Vm | Host | Volume | Pool | Network | str) -> tuple[str, str, str | None]:
     """What it is stored under, what people call it, and whose it is."""
     if isinstance(about, Vm):
         return about.id, about.full_name, about.spec.tenant
@@ -46,6 +51,8 @@ def _named(about: Vm | Host | Volume | Pool | str) -> tuple[str, str, str | None
         return about.id, about.full_name, about.tenant
     if isinstance(about, Pool):
         return about.id, about.name, None
+    if isinstance(about, Network):
+        return about.name, f"{about.tenant}/{about.short}", about.tenant
     name = about if isinstance(about, str) else about.name
     return name, name, None
 
@@ -77,9 +84,10 @@ def record(
     waits_for: Sequence[str] = (),
     said: str = "",
 ) -> None:
-    """Operation and audit record. ``waits_for``: ids of the operations that have to end first. ``said``: more for the
-    audit than the kind."""
-    tx.operations.add(operation, host=host, inputs=inputs, waits_for=waits_for)
+    """Operation and audit record. ``waits_for``: ids of the operations that have to end first, beside those that
+    convert networks of its VM. ``said``: more for the audit than the kind."""
+    first = (*waits_for, *_converting(tx, operation.subject))
+    tx.operations.add(operation, host=host, inputs=inputs, waits_for=first)
     tx.audit.append(
         at=operation.created_at,
         actor=actor(),
@@ -87,3 +95,11 @@ def record(
         subject=operation.subject_name,
         outcome="accepted",
     )
+
+
+def _converting(tx: Transaction, subject: str) -> tuple[str, ...]:
+    """Operations that are about a network which a VM of that id has a card on. What they may take back, no VM starts
+    with; theirs are about another subject, so the order of a subject's own does not keep them apart."""
+    known = tx.operations.list(kind=CONVERTS, states=UNFINISHED)
+    vm = tx.vms.find_id(subject) if known else None
+    return () if vm is None else tuple(each.id for each in known if each.subject in vm.spec.networks)

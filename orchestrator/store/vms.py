@@ -150,6 +150,8 @@ class Vms:
             self._db.execute(
                 CHANGE_VM, {"its_id": vm_id, **{name: values[name] for name in members}, **order_values(after.spec)}
             )
+            if "ports" in members:
+                self._tenants.change(before.spec.tenant, amounts_of(before), amounts_of(after))
             self._note_change(before, after)
 
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:

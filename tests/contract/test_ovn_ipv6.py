@@ -20,6 +20,7 @@ from tests.contract.test_ovn_networks import _create, _differ, northbound, plane
 from tests.fakes.control_plane import ControlPlane, create_vm
 from tests.fakes.fake_world import FakeSeeds
 from tests.fakes.ovn_databases import RealOvn
+from tests.fakes.recount import miscounted
 
 __all__ = ("northbound", "plane")
 DUAL = NewOvnNetwork(subnets=("10.0.0.0/29", "fd00:88:1::/64"))
@@ -107,6 +108,7 @@ def test_a_card_that_comes_later_has_both_and_gives_both_back(plane: ControlPlan
     assert plane.services.vms.get("default", "train").ports == before.ports
     with plane.store.read() as tx:
         assert not tx.networks.taken("default.wide", ("fd00:88:2::9", vm.ports[2].address))
+        assert list(miscounted(tx)) == []
 
 
 def test_a_network_of_ipv6_alone_is_one(plane: ControlPlane, ovn: RealOvn) -> None:

@@ -74,6 +74,7 @@ COMMANDS = (
     "network address delete 192.0.2.7 --yes",
     "volume show v", "volume attach v train --no-wait", "volume detach v train --no-wait",
     "volume resize v --size 2GiB --no-wait", "network attach n train --no-wait", "network detach n train --no-wait",
+    "network convert n --yes --no-wait",
     "volume delete v --yes --no-wait", "tenant create red", "tenant set red --isolation gpu",
     "tenant add-member red uid:1 --role tenant-user", "tenant remove-member red uid:1", "tenant delete red --yes",
     "quota list", "quota set default vms=3", "policy list", "policy set default max-lease=8h", "token create --name ci",

@@ -169,6 +169,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl network set": "the same",
             "vgpuctl network flows": "tests/contract/test_flow_logs.py has one",
             "vgpuctl network create blue": "a site with OVN; tests/contract/test_ovn_networks.py has one",
+            "vgpuctl network convert": "the same; tests/contract/test_ovn_convert.py does it",
             "vgpuctl create-vm": "the same",
         }
     ),

@@ -13,7 +13,6 @@ nobody else, also inside of its range. So with names: a guest that says that it 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -25,6 +24,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from orchestrator.core.names import is_name
+from orchestrator.core.vms.network import dhcp_addresses
 
 LEARNED = Path("/run/libvirt/network/nwfilter.leases")
 _UUID = 36
@@ -160,10 +160,7 @@ def _candidates(dhcp: ET.Element, leased: dict[str, str], mac: str) -> Iterator[
     """What it has now, then all of the ranges, from where its hardware address falls."""
     yield from (address for address, card in leased.items() if card == mac)
     for span in dhcp.findall("range"):
-        first, last = IPv4Address(span.get("start", "")), IPv4Address(span.get("end", ""))
-        count = int(last) - int(first) + 1
-        offset = int(hashlib.sha256(mac.encode()).hexdigest(), 16)
-        yield from (str(first + (offset + number) % count) for number in range(count))
+        yield from dhcp_addresses(span.get("start", ""), span.get("end", ""), mac)
 
 
 def _leases(network: Any) -> dict[str, str]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.http_answers import located
+from orchestrator.api.http_answers import located, started
 from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import (
@@ -21,6 +21,7 @@ from orchestrator.api.schemas.base import (
     NameInPath,
     TenantInPath,
 )
+from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.errors import InvalidInput
@@ -40,6 +41,7 @@ from orchestrator.core.peering import MAX_PEERS
 from orchestrator.core.provider_networks import NewProviderNetwork
 from orchestrator.core.vms.network import Network, short_name, tenant_of
 from orchestrator.services.network_peers import change_peers
+from orchestrator.services.vms.converting import convert
 
 
 class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/24"}):
@@ -346,6 +348,23 @@ def change_of_tenant(
         return NetworkAnswer.of(change_peers(*words, operator=may_operate(caller)))
     changed = services.networks.change(name, tenant, body.description, body.labels, body.change())
     return NetworkAnswer.of(changed)
+
+
+class ConvertNetworkBody(StrictForm, example={"out": "office"}):
+    """How a network of kind ovn comes to be of one of hosts."""
+
+    out: Name | None = None
+    """Provider network that what its VMs send outside goes through, by NAT; null: nothing leads out any more."""
+
+
+@of_tenant.post("/{name}/convert", status_code=202)
+def convert_of_tenant(
+    response: Response, tenant: TenantInPath, name: NameInPath, body: ConvertNetworkBody, services: ServicesOf,
+    caller: CallerOf,
+) -> StartedAnswer:  # fmt: skip
+    """Convert a tenant's NAT network. It becomes one of kind ovn, over all hosts, while all its VMs are stopped; its
+    range and their addresses stay."""
+    return started(response, convert(services.network_cards, name, tenant, body.out), caller.tenants)
 
 
 @of_tenant.delete("/{name}", status_code=204)

@@ -42,6 +42,7 @@ app.command("attach")(network_cards.attach)
 app.command("detach")(network_cards.detach)
 app.command("explain")(network_traffic.explain)
 app.command("flows")(network_traffic.flows)
+app.command("convert")(network_cards.convert)
 
 _SHARED: Final = "shared"
 _NOT_SHARED: Final = "site, not shared"

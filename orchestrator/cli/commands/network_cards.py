@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpuctl network attach`` and ``detach``"""
+"""``vgpuctl network attach``, ``detach`` and ``convert``"""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import networks, vms
+from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.output import show, shown
 from orchestrator.cli.parameters import Tenant, Wait, vm_name
+from orchestrator.cli.progress import follow
 from orchestrator.cli.session import session_of
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.core.names import check_name
@@ -41,3 +44,25 @@ def detach(ctx: typer.Context, name: Network, vm: OfVm, tenant: Tenant = "defaul
     """Take a VM, which may run, its last network card, on that network."""
     session = session_of(ctx)
     finish(session, session.client.detach_network(name, vm, tenant), tenant, wait=wait)
+
+
+def convert(
+    ctx: typer.Context,
+    name: Network,
+    tenant: Tenant = "default",
+    out: Annotated[
+        str | None, typer.Option("--out", help="Provider network that leads out of it then.", autocompletion=networks)
+    ] = None,
+    yes: Yes = False,
+    wait: Wait = True,
+) -> None:
+    """Make a NAT network, whose VMs are all stopped, one over all hosts (kind ovn).
+
+    Its range and its VMs' addresses stay. What leads out by its hosts does no more.
+    """
+    session = session_of(ctx)
+    confirm("convert network", [name], yes=yes)
+    begun = session.client.convert_network(name, tenant, out)
+    done = follow(session, begun["operation"]) if wait and begun["operation"] else begun
+    words = f"network {name} is of kind ovn" if wait or not begun["operation"] else f"operation {begun['operation']}"
+    show(done, session.format, lambda: [shown(words)], name=name)

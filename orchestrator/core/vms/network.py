@@ -8,8 +8,9 @@ each with a port that passes nothing to the others.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 from xml.etree import ElementTree as ET
@@ -240,6 +241,15 @@ def dhcp_servers(made: EnsureNetwork | EnsureBridgedNetwork) -> tuple[str, ...]:
 def _first_address(subnet: str) -> str:
     """The host's: its DHCP and its DNS server."""
     return str(ipaddress.IPv4Network(subnet)[1])
+
+
+def dhcp_addresses(first: str, last: str, mac: str) -> Iterator[str]:
+    """All of a range of IPv4, in the order in which a host of NAT looks for what it keeps for a card: each begins where
+    its hardware address falls."""
+    start = ipaddress.IPv4Address(first)
+    count = int(ipaddress.IPv4Address(last)) - int(start) + 1
+    offset = int(hashlib.sha256(mac.encode()).hexdigest(), 16)
+    return (str(start + (offset + number) % count) for number in range(count))
 
 
 def bridged_xml(name: str, bridge: str) -> str:

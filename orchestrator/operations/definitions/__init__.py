@@ -36,6 +36,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.GROW_VOLUME,
         vms.ATTACH_NETWORK,
         vms.DETACH_NETWORK,
+        vms.CONVERT_NETWORK,
         vms.DELETE_VOLUME,
         vms.CREATE_POOL,
         vms.DELETE_POOL,

@@ -7,6 +7,7 @@ from typing import Final
 
 from orchestrator.operations.step import Definition
 from orchestrator.operations.steps import (
+    converting,
     device,
     domain,
     evacuating,
@@ -349,6 +350,14 @@ GROW_VOLUME = Definition(
     forward_only=True,
 )
 """About the VM that has the volume, or else about the volume."""
+
+CONVERT_NETWORK = Definition(
+    kind="convert_network",
+    steps=(converting.CONVERTING, converting.TAKE_AWAY),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+)
+"""About the network. Its VMs are stopped, and free again when it has ended."""
 
 CREATE_POOL = Definition(
     kind="create_pool",

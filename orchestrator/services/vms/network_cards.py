@@ -120,11 +120,7 @@ def _taken_ports(tx: Transaction, vm: Vm, network: Network, address: str | None)
             hint = "a card's address is chosen on networks of kind ovn: 'vgpuctl network list' has the kinds"
             raise InvalidInput("network.address_invalid", f"network {network.short} gives addresses itself", hint=hint)
         return ()
-    snapshot = tx.hosts.snapshot(vm.host)
-    why = None if snapshot is None else outside_ovn(snapshot.bridges, vm.host)
-    if why is not None:
-        hint = "docs/howto/networks-over-all-hosts.md says how a host comes into OVN"
-        raise Conflict("host.no_ovn", f"host {vm.host}, where VM {vm.spec.name} is, is not in OVN: {why}", hint=hint)
+    check_in_ovn(tx, vm)
     provider = network.overlay.provider
     if provider is not None and vm.host not in with_mapping(tx.networks.chassis(), provider.physical):
         hint = f"'vgpuctl vm move {vm.spec.name}' takes it to a host that has it: 'vgpuctl network driver show'"
@@ -134,3 +130,12 @@ def _taken_ports(tx: Transaction, vm: Vm, network: Network, address: str | None)
     with taking(" or ".join(port.address for port in ports)):
         tx.networks.take(replace(vm, ports=ports))
     return ports
+
+
+def check_in_ovn(tx: Transaction, vm: Vm) -> None:
+    """That its host is. :raises Conflict: ``host.no_ovn``"""
+    snapshot = tx.hosts.snapshot(vm.host)
+    why = None if snapshot is None else outside_ovn(snapshot.bridges, vm.host)
+    if why is not None:
+        hint = "docs/howto/networks-over-all-hosts.md says how a host comes into OVN"
+        raise Conflict("host.no_ovn", f"host {vm.host}, where VM {vm.spec.name} is, is not in OVN: {why}", hint=hint)
