@@ -56,7 +56,7 @@ def convert(
     yes: Yes = False,
     wait: Wait = True,
 ) -> None:
-    """Make a NAT network, whose VMs are stopped, one over all hosts (kind ovn).
+    """Make a NAT network of stopped VMs one over all hosts (kind ovn).
 
     Its range and its VMs' addresses stay. What leads out by its hosts does no more.
     """
