@@ -15,12 +15,14 @@ from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.northbound.trace import Judgement, Packet, Probe, arrives, judgements
 from orchestrator.core.overlay import OvnNetwork, of_family, port_id
 from orchestrator.core.ovn import OvnBinding
+from orchestrator.core.peering import joined_with
 from orchestrator.core.security_groups import MAX_PORT, GroupsOfCards
-from orchestrator.core.vms.network import short_name
+from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.overlay import Overlay, Tracer
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,9 @@ class NetworkPath:
     """What becomes of the first packet of a connection."""
 
     network: str
-    """What its tenant calls the network that both are on."""
+    """What its tenant calls the network of the sender's card."""
+    receiver_network: str
+    """Of the receiver's: the same, or one that it is joined with."""
     sender: str
     """Address of the VM that begins."""
     receiver: str
@@ -67,43 +71,48 @@ class NetworkPathService:
         with self.store.read() as tx:
             vms = known_vm(tx, tenant, sender), known_vm(tx, tenant, receiver)
             groups = tx.security_groups.list(tenant)
-            shared = _shared(*vms)
-            network = None if shared is None else tx.networks.find(shared[0])
-        if self.tracer is None or self.overlay is None or shared is None or network is None or network.overlay is None:
+            met = _met(tx, *vms)
+        if self.tracer is None or self.overlay is None or met is None or met.network.overlay is None:
             raise Conflict(
-                "network.not_together", f"{sender} and {receiver} are on no network of kind ovn together",
+                "network.not_together",
+                f"{sender} and {receiver} are on no network of kind ovn together, nor on two that are joined",
                 hint="'vgpuctl network show NAME' has the VMs on a network",
             )  # fmt: skip
-        for vm in vms:
-            if vm.state not in {"running", "moving"}:
-                name = vm.spec.name
-                hint = f"'vgpuctl start-vm {name} --tenant {tenant}' starts one that is stopped"
-                raise Conflict("vm.not_running", f"VM {name} is {vm.state}", hint=hint)
-        name, source, target = shared
+        _check_run(vms)
+        network, source, target = met.network, met.source, met.target
         ends_at = _addresses(source, target, (6,) if ipv6 else (4, 6))
         if ends_at is None:
             raise Conflict(
                 "network.not_together", f"{sender} and {receiver} have no such addresses on network {network.short}",
                 hint=f"'vgpuctl show-vm {sender} --tenant {tenant}' shows them; leave --ipv6 out for the others",
             )  # fmt: skip
-        next_mac = _mac(target) if _are_beside(network.overlay, ends_at) else router_mac(network.overlay.id)
+        is_beside = met.to == network.name and _are_beside(met.network.overlay, ends_at)
+        next_mac = _mac(target) if is_beside else router_mac(met.network.overlay.id)
         packet = Packet(
             port=port_id(source.vm, source.number), macs=(_mac(source), next_mac), addresses=ends_at,
             protocol=protocol, to_port=port,
         )  # fmt: skip
-        trace = self.tracer.trace(str(row_uuid(SWITCH, network.overlay.id)), str(packet))
+        trace = self.tracer.trace(str(row_uuid(SWITCH, met.network.overlay.id)), str(packet))
         ends = (vms[0], source), (vms[1], target)
         bindings = self.overlay.bindings(port_id(card.vm, card.number) for _, card in ends)
         obstacles = tuple(
             filter(None, (_obstacle(vm, bindings.get(port_id(card.vm, card.number))) for vm, card in ends))
         )
         of_cards = GroupsOfCards(groups)
-        used = {(tenant, group) for card in (source, target) for group in of_cards.of(tenant, card.vm, name)}
+        cards = (source, network.name), (target, met.to)
+        used = {(tenant, group) for card, name in cards for group in of_cards.of(tenant, card.vm, name)}
         return NetworkPath(
-            network=short_name(name), sender=ends_at[0], receiver=ends_at[1],
+            network=network.short, receiver_network=short_name(met.to), sender=ends_at[0], receiver=ends_at[1],
             obstacles=obstacles, arrives=not obstacles and arrives(trace, port_id(target.vm, target.number)),
             judgements=judgements(trace, verdicts(self.store.site, in_use(groups, used))),
         )  # fmt: skip
+
+
+def _check_run(vms: Iterable[Vm]) -> None:
+    for vm in vms:
+        if vm.state not in {"running", "moving"}:
+            hint = f"'vgpuctl start-vm {vm.spec.name} --tenant {vm.spec.tenant}' starts one that is stopped"
+            raise Conflict("vm.not_running", f"VM {vm.spec.name} is {vm.state}", hint=hint)
 
 
 def _obstacle(vm: Vm, binding: OvnBinding | None) -> str | None:
@@ -116,10 +125,25 @@ def _obstacle(vm: Vm, binding: OvnBinding | None) -> str | None:
     return None if binding.up else f"{binding.chassis} has not set the card of {name} up yet"
 
 
-def _shared(sender: Vm, receiver: Vm) -> tuple[str, Card, Card] | None:
-    """The first network of the sender that the other is on as well, and their cards there."""
+@dataclass(frozen=True)
+class _Met:
+    """Where two VMs meet."""
+
+    network: Network
+    """Of the sender's card."""
+    source: Card
+    to: str
+    """Name on hosts of the network of the receiver's card."""
+    target: Card
+
+
+def _met(tx: Transaction, sender: Vm, receiver: Vm) -> _Met | None:
+    """On the first network of the sender that the other is on as well, else on the first two that are joined."""
     theirs = dict(cards_of(receiver, ()))
-    return next(((name, card, theirs[name]) for name, card in cards_of(sender, ()) if name in theirs), None)
+    own = [(network, card) for name, card in cards_of(sender, ()) if (network := tx.networks.find(name)) is not None]
+    ways = [(network, card, network.name) for network, card in own]
+    ways += [(network, card, other.name) for network, card in own for other in joined_with(network, tx.networks.find)]
+    return next((_Met(network, card, to, theirs[to]) for network, card, to in ways if to in theirs), None)
 
 
 def _mac(card: Card) -> str:

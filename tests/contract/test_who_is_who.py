@@ -15,8 +15,9 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.northbound.networks import router_mac
 from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
-from orchestrator.core.security_groups import SecurityRule
+from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.core.vms.vm import Vm
+from orchestrator.services.network_paths import NetworkPathService
 from orchestrator.services.network_peers import change_peers
 from tests.contract.test_groups_in_ovn import MaybeAway
 from tests.contract.test_ways_out import create, leading_outside, refused
@@ -135,6 +136,28 @@ def test_a_joined_vm_reaches_what_the_rules_let_in_and_not_as_another(plane: Con
     assert [is_led(_address(vm)) for vm in (peer, member)] == [True, False]
     ovn.nbctl("set", "logical_switch_port", port_id(peer.id, 0), "port_security=[]")
     assert is_led(_address(member))  # so it was its port that refused it
+
+
+def test_a_path_from_a_joined_network_is_explained(plane: ControlPlane, ovn: RealOvn) -> None:
+    services = plane.services
+    _networks(plane, default_wide="10.20.0.0/24", default_third="10.40.0.0/24")
+    web, member = create(plane, "web", "wide"), create(plane, "member", "third")
+    for vm in (web, member):
+        ovn.sbctl("lsp-bind", port_id(vm.id, 0), T4_HOST, "--", "set", "port_binding", port_id(vm.id, 0), "up=true")
+    overlay = services.provider_networks.overlay
+    tracer = OvnTracer(southbound=(ovn.socket("southbound"),), keys=tuple)
+    explain = NetworkPathService(store=plane.store, tracer=tracer, overlay=overlay).explain
+    refused("network.not_together", Conflict, explain, "default", "web", "member", "tcp", 22)
+    _join(plane, "default/wide", "default/third", operator=False)
+    wanted = SecurityRule(direction="in", protocol="tcp", first_port=80, last_port=80, remote="10.20.0.0/24")
+    for says in ("in any from group default", str(wanted)):
+        ovn.nbctl("--wait=sb", "sync")
+        path = explain("default", "web", "member", "tcp", 80)
+        assert (path.network, path.receiver_network, path.arrives) == ("wide", "third", True)
+        assert (path.sender, path.receiver) == (_address(web), _address(member))
+        assert [str(each.rule) for each in path.judgements] == ["out any", says]
+        services.security_groups.create("default", "web", [wanted])
+        services.security_groups.change_uses("default", "web", [NamedUse(vm="member")], [])
 
 
 def _address(vm: Vm) -> str:

@@ -36,6 +36,7 @@ class NetworkPathAnswer(AnswerBody):
     copied_from = (NetworkPath,)
 
     network: str
+    receiver_network: str
     sender: str
     receiver: str
     obstacles: tuple[str, ...]

@@ -101,7 +101,9 @@ def explain(
 
 def _explained(sender: str, receiver: str, path: Json) -> list[str]:
     verdict = "reaches" if path["arrives"] else "does not reach"
-    first = f"{sender} ({path['sender']}) {verdict} {receiver} ({path['receiver']}) on network {path['network']}"
+    own, theirs = path["network"], path["receiver_network"]
+    where = f"on network {own}" if own == theirs else f"from network {own} on network {theirs}"
+    first = f"{sender} ({path['sender']}) {verdict} {receiver} ({path['receiver']}) {where}"
     names = {"out": sender, "in": receiver}
     rules = (_judged(each, names) for each in path["judgements"])
     return [shown(line) for line in (first, *path["obstacles"], *rules)]
