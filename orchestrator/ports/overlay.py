@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.core.northbound.rows import Existing, Operation, OvnRow
+from orchestrator.core.northbound.rows import Existing, Operation, Placed
 from orchestrator.core.ovn import CertificateFor, OvnBinding, OvnReading
 
 
@@ -31,7 +31,7 @@ class NorthboundSession(Protocol):
     def owns_names(self) -> bool:
         """Whether its rows of names have ``ovn-owned``: OVN 24.03 and later."""
 
-    def read(self, rows: Iterable[OvnRow]) -> Existing:
+    def read(self, rows: Iterable[Placed]) -> Existing:
         """Those of these that are there, with all their columns."""
 
     def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:

@@ -12,9 +12,17 @@ from typing import Literal
 from orchestrator.core.errors import InvalidInput, Retryable
 from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.hosts.host import LOST
+from orchestrator.core.northbound.foreign import MAX_SHOWN, TABLES, foreign_rows, trouble_of
 from orchestrator.core.ovn import CertificateFor, OvnReading, OvnTrouble, is_chassis, troubles
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.overlay import Northbound, Overlay, OverlayAuthority, SignedCertificate, Tracer
+from orchestrator.ports.overlay import (
+    Northbound,
+    NorthboundSession,
+    Overlay,
+    OverlayAuthority,
+    SignedCertificate,
+    Tracer,
+)
 from orchestrator.services.acting import actor
 from orchestrator.services.northbound import compare, shown
 from orchestrator.store.database import Store
@@ -84,6 +92,7 @@ class NetworkDriverService:
                     code="ovn.differs", subject=f"{len(changes)} rows", message=shown(changes),
                     remedy="wait a minute: they are written again by themselves",
                 )  # fmt: skip
+            yield from _foreign(session, self.store.site)
 
     def sign(self, whose: CertificateFor, name: str, request: str) -> SignedCertificate:
         """A certificate for a host (called as it is to OVN), or for a central server.
@@ -101,3 +110,15 @@ class NetworkDriverService:
             action = f"sign_ovn_certificate {whose}"
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome="done")
         return signed
+
+
+def _foreign(session: NorthboundSession, site: str) -> Iterator[OvnTrouble]:
+    """What others have put into rows of ours, and nobody here takes away."""
+    rows = tuple(foreign_rows(session.read_all(site, TABLES)))
+    known = session.read(rows[:MAX_SHOWN])
+    yield from (trouble_of(row, known.get((row.table, str(row.uuid)), {})) for row in rows[:MAX_SHOWN])
+    if len(rows) > MAX_SHOWN:
+        yield OvnTrouble(
+            code="ovn.foreign_row", subject=f"{len(rows) - MAX_SHOWN} more rows", message="others put them into ours",
+            remedy="take the first away, and check again",
+        )  # fmt: skip

@@ -19,7 +19,7 @@ from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, Retryable, Unknown
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.northbound.groups import group_key, port_group
-from orchestrator.core.northbound.rows import Existing, Operation, OvnRow, row_uuid
+from orchestrator.core.northbound.rows import Existing, Operation, Placed, row_uuid
 from orchestrator.core.overlay import NewOvnNetwork, port_id
 from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.core.vms.network import short_name
@@ -42,7 +42,7 @@ class Leaving:
     session: NorthboundSession
     owns_names: bool = False
 
-    def read(self, rows: Iterable[OvnRow]) -> Existing:
+    def read(self, rows: Iterable[Placed]) -> Existing:
         return self.session.read(rows)
 
     def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:
@@ -81,7 +81,7 @@ class Meanwhile:
         with self.northbound.open() as self._session:
             yield self
 
-    def read(self, rows: Iterable[OvnRow]) -> Existing:
+    def read(self, rows: Iterable[Placed]) -> Existing:
         return self._session.read(rows)
 
     def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:

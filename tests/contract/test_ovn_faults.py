@@ -19,7 +19,7 @@ from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.adapters.ovn.ovsdb import OvsdbClient, unreachable
 from orchestrator.core.errors import Retryable, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
-from orchestrator.core.northbound.rows import Existing, Operation, OvnRow
+from orchestrator.core.northbound.rows import Existing, Operation, Placed
 from orchestrator.core.overlay import NewOvnNetwork
 from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.ports.overlay import NorthboundSession
@@ -64,7 +64,7 @@ class _Struck:
     def owns_names(self) -> bool:
         return self.session.owns_names
 
-    def read(self, rows: Iterable[OvnRow]) -> Existing:
+    def read(self, rows: Iterable[Placed]) -> Existing:
         return self.session.read(rows)
 
     def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from orchestrator.adapters.ovn.ovsdb import OvsdbClient, plain_row, unreachable
 from orchestrator.core.errors import Retryable
-from orchestrator.core.northbound.rows import OUR_SITE, Existing, Operation, OvnRow
+from orchestrator.core.northbound.rows import OUR_SITE, Existing, Operation, Placed
 
 _NAME: Final = "OVN_Northbound"
 _CONNECT_S: Final = 5.0
@@ -26,7 +26,7 @@ class _Session:
     owns_names: bool
     """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
 
-    def read(self, rows: Iterable[OvnRow]) -> Existing:
+    def read(self, rows: Iterable[Placed]) -> Existing:
         """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
         keys = [(row.table, str(row.uuid)) for row in rows]
         selects = [{"op": "select", "table": table, "where": [["_uuid", "==", ["uuid", uuid]]]} for table, uuid in keys]

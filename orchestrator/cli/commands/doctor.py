@@ -68,6 +68,16 @@ def _warn_of_stuck(client: Client) -> bool:
     return bool(stuck)
 
 
+def _warn_of_networks(client: Client) -> bool:
+    """What is not as it should be in OVN, of which no host is. Whether there is any."""
+    troubles = client.network_driver()["troubles"]
+    for trouble in troubles[:_STUCK_SHOWN]:
+        print(printable(f"OVN: {trouble['subject']}: {trouble['message']} [{trouble['code']}]"), file=sys.stderr)
+    if troubles:
+        print("OVN: 'vgpuctl network driver check' has what to do about it", file=sys.stderr)
+    return bool(troubles)
+
+
 _STUCK_SHOWN: Final = 10
 _SUMMED_FROM: Final = 10
 COLUMNS: Final = (
@@ -91,11 +101,12 @@ def doctor(
 ) -> None:
     """Tell what differs from what is wanted; repair it.
 
-    Every host is looked at first. Exit code 3: something differs, or an operation is stuck. Stuck operations, and what
-    goes wrong in the server itself, are said on standard error.
+    Every host is looked at first. Exit code 3: something differs, or an operation is stuck. Stuck operations, what is
+    not as it should be in OVN, and what goes wrong in the server itself, are said on standard error.
     """
     client = session_of(ctx).client
     stuck = _warn_of_stuck(client)
+    in_ovn = host is None and _warn_of_networks(client)
     for warning in server_info(client.connection).get("warnings", ()):
         print(f"warning: the server: {printable(warning)}", file=sys.stderr)
     findings = client.observe_findings(host)
@@ -106,5 +117,5 @@ def doctor(
     show_list(findings, COLUMNS, format_of(ctx), "nothing differs", sort)
     if len(findings) > _SUMMED_FROM and format_of(ctx) in {Format.TABLE, Format.WIDE}:
         print(_summary(findings))
-    if findings or stuck:
+    if findings or stuck or in_ovn:
         raise typer.Exit(DIFFERENCES_EXIT)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID, uuid5
 
 from orchestrator.core.ovn import OUR_ID
@@ -57,6 +57,15 @@ class OvnRow:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "uuid", row_uuid(self.table, self.key))
+
+
+class Placed(Protocol):
+    """A row that can be read: one of ours that should be, or somebody's."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def uuid(self) -> UUID: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,12 +181,17 @@ _SETS: Final = frozenset({"ports", "acls", "dns_records", "static_routes", "nat"
 """Columns that rows are kept in by other rows."""
 
 
+def members(value: Any) -> frozenset[str]:
+    """UUIDs in a set of references, as it is read: a set of one is that one."""
+    several = value if isinstance(value, (tuple, list)) else () if value is None else (value,)
+    return frozenset(map(str, several))
+
+
 def _plain(value: Any) -> Any:
     """The same for the same, read or wanted."""
     if isinstance(value, Mapping):
         return dict(value)
-    several = value if isinstance(value, (tuple, list)) else () if value is None else (value,)
-    return frozenset(map(str, several))
+    return members(value)
 
 
 def _written(value: Value) -> Any:
