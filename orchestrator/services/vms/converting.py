@@ -71,7 +71,7 @@ def _convertible(network: Network) -> str:
         message = f"network {network.short} is the site's, and one of kind ovn is one tenant's"
         raise InvalidInput("network.ovn_shared", message, hint=hint)
     if network.subnet is None:
-        hint = "create another with --kind ovn, and give its VMs a card there: 'vgpuctl network attach'"
+        hint = "create another with --kind ovn, and give its VMs a card there: 'vgpuctl network attach --help'"
         message = f"network {network.short} is a bridge of hosts: what answers there is not ours to carry over"
         raise InvalidInput("network.not_nat", message, hint=hint)
     return network.subnet
