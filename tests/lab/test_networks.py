@@ -241,6 +241,7 @@ def test_without_central_servers_vms_go_on_and_new_ones_say_so(three: Three) -> 
     assert "ovn.unreachable" in refused or "the host is not in OVN" in refused
     assert "late" not in str(product.json("list-vms"))
     site.central_does("start")
+    _becomes(lambda: _troubles(site) == {}, 120)
     assert _lost(three) <= _FEW
     assert three.a.reaches("b")
 
