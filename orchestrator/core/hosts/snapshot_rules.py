@@ -279,7 +279,10 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
     NicFunction: {},
     SchedulerState: {"time_slice_us": Bound(1_000_000_000)},
     VgpuLicence: {"until": Bound(_LAST_SECOND)},
-    Bridge: {"chassis": Bound(_SMALL), "vlans": Bound(_THINGS)},
+    Bridge: {
+        "chassis": Bound(_SMALL), "vlans": Bound(_THINGS), "silent_tunnels": Bound(_SMALL),
+        "waiting_ports": Bound(_SMALL),
+    },
 }  # fmt: skip
 """By class and field, of everything that a snapshot is made of; a number or a list without a row has no bound, which
 a test does not let pass."""

@@ -16,7 +16,7 @@ def test_any_range_will_do_that_machines_may_have(text: str) -> None:
 
 @pytest.mark.parametrize("text", [
     "10.0.0.1/24", "10.0.0.0/8", "10.0.0.0/30", "127.0.0.0/16", "169.254.0.0/16", "0.0.0.0/16", "224.0.0.0/16",
-    "fd00::/64", "10.0.0.0/024", "", "240.1.0.0/16",
+    "fd00::/48", "10.0.0.0/024", "", "240.1.0.0/16",
 ])  # fmt: skip
 def test_what_is_no_range_of_machines_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:

@@ -191,7 +191,7 @@ NOTHING_RELIES_ON = {
     "orphan.partition", "orphan.seed", "orphan.vgpu", "orphan.volume", "vm.device_left", "vm.nic_left",
     "vm.running", "vm.unlicensed", "vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long",
 }  # fmt: skip
-_CODE = re.compile(r'"((?:agent|driver|gpu|host|mig|network|orphan|vm|volume)\.[a-z_]+)"')
+_CODE = re.compile(r'"((?:agent|driver|gpu|host|mig|network|orphan|ovn|vm|volume)\.[a-z_]+)"')
 CASES = [pytest.param(row, host, id=f"{what}, {host}") for what, row in RELIED_ON.items() for host in row.hosts]
 
 
