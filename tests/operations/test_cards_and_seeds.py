@@ -47,8 +47,8 @@ def test_a_vm_has_a_card_on_each_network_in_their_order(plane: ControlPlane) -> 
     macs = [mac.get("address") for _, mac, _, _ in seen if mac is not None]
     shown = vm_members(vm, {}, watching=True)["cards"]
     assert shown == [
-        {"mac": macs[0], "network": "inner", "network_tenant": "default", "address": None},
-        {"mac": macs[1], "network": "common", "network_tenant": None, "address": None},
+        {"mac": macs[0], "network": "inner", "network_tenant": "default", "address": None, "address6": None},
+        {"mac": macs[1], "network": "common", "network_tenant": None, "address": None, "address6": None},
     ]
     assert len(set(macs)) == 2
     assert isinstance(plane.world.seeds, FakeSeeds)

@@ -154,11 +154,11 @@ class UpgradingRun(RunWithMoves):
             yield f"{vm.full_name} on {vm.host} was stopped by its user and runs"
 
     def _said_last(self, vm: Vm) -> str | None:
-        """What a user has last asked for and got, of starting and stopping."""
+        """What a user has last asked for and got, of creating, starting and stopping one of that name."""
         with self._store.read() as tx:
             records = tx.audit.newest(limit=1000, subject=vm.full_name)
         theirs = (one.action for one in records if one.actor == _USER)
-        return next((action for action in theirs if action in {"start_vm", "stop_vm"}), None)
+        return next((action for action in theirs if action in {"create_vm", "start_vm", "stop_vm"}), None)
 
     def _was_undone(self, vm: Vm, kind: str) -> bool:
         with self._store.read() as tx:
