@@ -145,6 +145,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "security-group rule add web in tcp --port 443",
         "security-group rule add web in tcp --port 22 --range 10.0.0.0/8",
         "security-group rule add db in tcp --port 5432 --group web",
+        "security-group rule add web out tcp --port 25 --refuse",
     ),
     "security-group rule remove": ("security-group rule remove web out any",),
     "security-group apply": ("security-group apply web --vm train", "security-group apply web --network blue"),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may reach a tenant's VMs, and whom they may reach: groups of rules that are on network cards. Pure.
 
-A card may do what a rule of any of its groups allows, and nothing else; answers to what was allowed pass (stateful).
+A card may do what a rule of any of its groups allows and none of them refuses, and nothing else; answers to that pass
+(stateful).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
@@ -31,14 +32,14 @@ MAX_USES: Final = 1000
 MAX_PORT: Final = 65535
 _PROTOCOLS: Final[dict[str, Protocol]] = {protocol: protocol for protocol in get_args(Protocol)}
 _RULE: Final = re.compile(
-    rf"(?P<way>in|out) (?P<protocol>{'|'.join(_PROTOCOLS)})( (?P<ports>[0-9]+(-[0-9]+)?))?"
+    rf"(?P<refuse>refuse )?(?P<way>in|out) (?P<protocol>{'|'.join(_PROTOCOLS)})( (?P<ports>[0-9]+(-[0-9]+)?))?"
     r"( (?P<side>from|to) (group (?P<group>\S+)|(?P<range>\S+)))?"
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecurityRule:
-    """What it allows. With neither ``remote`` nor ``group``: from or to anywhere."""
+    """What it allows, or refuses. With neither ``remote`` nor ``group``: from or to anywhere."""
 
     direction: Direction
     """``in``: to the VM; ``out``: from it."""
@@ -52,10 +53,12 @@ class SecurityRule:
     """IPv4 or IPv6 range of the other side, in CIDR form."""
     group: str | None = None
     """The other side is a card of this group of the tenant's."""
+    refuse: bool = False
+    """Nothing of it passes, whatever rules of the card's groups allow."""
 
     def __str__(self) -> str:
-        """As people read it: ``in tcp 22-80 from 10.0.0.0/8``."""
-        words: list[str] = [self.direction, self.protocol]
+        """As people read it: ``in tcp 22-80 from 10.0.0.0/8``, ``refuse out any``."""
+        words: list[str] = [*(["refuse"] if self.refuse else []), self.direction, self.protocol]
         if self.first_port is not None:
             words.append(str(self.first_port) if self.last_port == self.first_port else self.ports)
         if self.remote is not None or self.group is not None:
@@ -141,23 +144,23 @@ def check_rule(rule: SecurityRule) -> SecurityRule:
     remote = None if rule.remote is None else _range(rule.remote)
     if rule.group is not None:
         check_name(rule.group, what="group")
-    return SecurityRule(
-        direction=rule.direction, protocol=rule.protocol, first_port=first, last_port=last, remote=remote,
-        group=rule.group,
-    )  # fmt: skip
+    return replace(rule, last_port=last, remote=remote)
 
 
 def parse_rule(text: str) -> SecurityRule:
     """As :meth:`SecurityRule.__str__` writes it. :raises InvalidInput: ``group.rule_invalid``"""
     words = _RULE.fullmatch(" ".join(text.split()))
     if words is None or words["side"] not in {None, "from" if words["way"] == "in" else "to"}:
-        raise _invalid(f"{ascii(text)[:60]}", "write it as 'in tcp 22-80 from 10.0.0.0/8' or 'in any from group web'")
+        raise _invalid(
+            f"{ascii(text)[:60]}",
+            "write it as 'in tcp 22-80 from 10.0.0.0/8', 'in any from group web' or 'refuse out udp 53'",
+        )
     direction, protocol, ports, group, remote = (words[name] for name in ("way", "protocol", "ports", "group", "range"))
     first, last = parse_ports(ports)
     return check_rule(
         SecurityRule(
             direction="in" if direction == "in" else "out", protocol=_PROTOCOLS[protocol], first_port=first,
-            last_port=last, remote=remote, group=group,
+            last_port=last, remote=remote, group=group, refuse=words["refuse"] is not None,
         )
     )  # fmt: skip
 

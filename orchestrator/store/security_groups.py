@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
@@ -17,8 +17,6 @@ from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import security_group_uses, security_groups
 from orchestrator.store.usage import TenantUsage
-
-_UNSET: Final = dict.fromkeys(("first_port", "last_port", "remote", "group"))
 
 
 class SecurityGroups:
@@ -85,7 +83,7 @@ class SecurityGroups:
 
 
 def _group_of(row: AnyRow, uses: Iterable[GroupUse]) -> SecurityGroup:
-    rules = tuple(SecurityRule(**{**_UNSET, **rule}) for rule in row.rules)
+    rules = tuple(SecurityRule(**rule) for rule in row.rules)
     return SecurityGroup(
         tenant=row.tenant, name=row.name, rules=rules, uses=tuple(uses), about=about_of(row.about)
     )  # fmt: skip
@@ -93,5 +91,5 @@ def _group_of(row: AnyRow, uses: Iterable[GroupUse]) -> SecurityGroup:
 
 def _values(group: SecurityGroup) -> dict[str, Any]:
     """The row of :func:`_group_of`; of a rule what it has."""
-    rules = [{name: value for name, value in asdict(rule).items() if value is not None} for rule in group.rules]
+    rules = [{name: value for name, value in asdict(rule).items() if value} for rule in group.rules]
     return {"tenant": group.tenant, "name": group.name, "rules": rules, "about": about_values(group.about)}

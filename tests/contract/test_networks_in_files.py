@@ -36,7 +36,7 @@ security_groups:
     description: front
   - name: db
     tenant: red
-    rules: [in tcp 5432 from group web, out udp 53 to 192.0.2.0/24]
+    rules: [in tcp 5432 from group web, out udp 53 to 192.0.2.0/24, refuse out any to group web]
     uses: [{vm: train}, {vm: train, network: wide}]
 vms:
   - name: train
@@ -92,7 +92,8 @@ def test_a_file_makes_networks_and_groups_and_an_export_is_the_same_again(
     exported = cli("export").out
     file.write_text(exported)
     assert cli("plan", "-f", str(file)).out == AS_WANTED
-    for said in ("10.1.0.0/24", "wide: 10.1.0.9", "in tcp 8000-8080 from group db", "vm: train", "team: a", "front"):
+    for said in ("10.1.0.0/24", "wide: 10.1.0.9", "in tcp 8000-8080 from group db", "vm: train", "team: a", "front",
+                 "refuse out any to group web"):  # fmt: skip
         assert said in exported, exported
 
 

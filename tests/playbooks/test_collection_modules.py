@@ -186,7 +186,8 @@ def test_a_network_of_the_site_is_shared_or_not(node: ControlNode) -> None:
 
 def test_a_security_group_has_the_rules_of_its_task_and_no_others(node: ControlNode) -> None:
     https, out = {"direction": "in", "protocol": "tcp", "first_port": 443}, {"direction": "out"}
-    web: Task = ("security_group", {"name": "web", "rules": [out, {"direction": "in", "remote": "192.0.2.1"}, https]})
+    rules = [out, {"direction": "in", "remote": "192.0.2.1"}, https, {**out, "refuse": True}]
+    web: Task = ("security_group", {"name": "web", "rules": rules})
     fewer: Task = ("security_group", {"name": "web", "rules": [https], "labels": {"team": "a"}})
     gone: Task = ("security_group", {"name": "web", "state": "absent"})
     assert node.call(web, check=True).changed == [True]
@@ -194,7 +195,8 @@ def test_a_security_group_has_the_rules_of_its_task_and_no_others(node: ControlN
     assert ran.refusals == [], ran.printed
     assert ran.changed == [True, False, True, False, False, True, False]
     made, _, kept, *_ = ran.results
-    assert [rule["remote"] for rule in made["security_group"]["rules"]] == ["192.0.2.1/32", None, None]
+    assert [rule["remote"] for rule in made["security_group"]["rules"]] == ["192.0.2.1/32", None, None, None]
+    assert [rule["refuse"] for rule in made["security_group"]["rules"]] == [False, False, False, True]
     assert [rule["first_port"] for rule in kept["security_group"]["rules"]] == [443]
     assert kept["security_group"]["labels"] == {"team": "a"}
     wrong = node.call(("security_group", {"name": "web", "rules": [{"direction": "in", "remote": "10.0.0.1/8"}]}))

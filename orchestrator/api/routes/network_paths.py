@@ -27,7 +27,7 @@ class JudgementAnswer(AnswerBody):
     group: str
     """Name of the security group."""
     rule: SecurityRuleAnswer | None
-    """Which allows it; null: no rule of any of the card's groups does."""
+    """Which allows or refuses it; null: no rule of any of the card's groups does."""
 
 
 class NetworkPathAnswer(AnswerBody):

@@ -63,11 +63,11 @@ class NetworkFlowAnswer(AnswerBody):
     port: int | None
     """Of the target, of TCP and UDP."""
     refused: bool
-    """No rule allowed it."""
+    """No rule allowed it, or one refused it."""
     group: str
-    """Security group of the rule; of what was refused one of the card's."""
+    """Security group of the rule; of what no rule allowed one of the card's."""
     rule: SecurityRuleAnswer | None
-    """Which allowed it; null: no rule did."""
+    """Which allowed or refused it; null: no rule allowed it."""
     packets: int
     """At least: of many OVN logs a part."""
 

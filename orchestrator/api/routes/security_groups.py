@@ -19,7 +19,7 @@ from orchestrator.services.security_groups import GroupInfo
 
 
 class SecurityRuleBody(StrictForm, example={"direction": "in", "protocol": "tcp", "first_port": 22}):
-    """What it allows; with neither ``remote`` nor ``group`` from or to anywhere."""
+    """What it allows or refuses; with neither ``remote`` nor ``group`` from or to anywhere."""
 
     direction: Direction
     """in: to the VM; out: from it."""
@@ -33,6 +33,8 @@ class SecurityRuleBody(StrictForm, example={"direction": "in", "protocol": "tcp"
     """IPv4 or IPv6 range of the other side."""
     group: Name | None = None
     """The other side is a card of this group of the tenant's."""
+    refuse: bool = False
+    """It lets nothing of it pass, whatever rules of the card's groups allow."""
 
     def rule(self) -> SecurityRule:
         return SecurityRule(**self.model_dump())
@@ -80,7 +82,7 @@ class ChangeUsesBody(StrictForm, example={"add": [{"vm": "train"}]}):
 
 
 class SecurityRuleAnswer(AnswerBody, copies=SecurityRule):
-    """What a rule allows."""
+    """What a rule allows or refuses."""
 
 
 class GroupUseAnswer(AnswerBody, copies=NamedUse):
@@ -88,7 +90,7 @@ class GroupUseAnswer(AnswerBody, copies=NamedUse):
 
 
 class SecurityGroupAnswer(AboutAnswer):
-    """Rules for network cards. What none of a card's groups allows does not pass; answers do."""
+    """Rules for network cards. What none of a card's groups allows, or one refuses, does not pass; answers do."""
 
     copied_from = (SecurityGroup,)
 

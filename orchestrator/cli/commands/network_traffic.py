@@ -114,4 +114,5 @@ def _judged(judgement: Json, names: dict[str, str]) -> str:
     where = f"{way} {names[judgement['direction']]}:"
     if rule is None:
         return f"{where} refused: no rule of its security groups allows it"
-    return f"{where} allowed by '{SecurityRule(**rule)}' of security group {judgement['group']}"
+    verdict = "refused" if rule["refuse"] else "allowed"
+    return f"{where} {verdict} by '{SecurityRule(**rule)}' of security group {judgement['group']}"

@@ -32,7 +32,7 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.security_groups import Direction, Protocol, SecurityRule, check_rule, parse_ports
 
 app = new_group("Who may reach VMs, and whom they may reach: rules of a tenant.")
-rule_app = new_group("Rules of a security group: what may pass.")
+rule_app = new_group("Rules of a security group: what may pass, and what may not.")
 app.add_typer(rule_app, name="rule")
 
 _SHOWN: Final = 5
@@ -82,6 +82,7 @@ Other = Annotated[
     str | None,
     typer.Option("--group", help="The other side is a card of this group.", autocompletion=security_groups),
 ]
+Refuse = Annotated[bool, typer.Option("--refuse", help="It refuses, whatever other rules of the card's groups allow.")]
 OfVm = Annotated[
     str | None, typer.Option("--vm", help="A VM of the tenant.", autocompletion=vms, callback=vm_name_if_any)
 ]
@@ -205,10 +206,11 @@ def add_rule(
     port: Ports = None,
     remote: Remote = None,
     group: Other = None,
+    refuse: Refuse = False,
     tenant: Tenant = "default",
 ) -> None:
-    """Let something pass. From or to anywhere, unless a range or a group is named."""
-    _change_rules(ctx, name, tenant, {"add": [_rule(direction, protocol, port, remote, group)]})
+    """Let something pass, or refuse it. From or to anywhere, unless a range or a group is named."""
+    _change_rules(ctx, name, tenant, {"add": [_rule(direction, protocol, port, remote, group, refuse=refuse)]})
 
 
 @rule_app.command("remove")
@@ -220,22 +222,24 @@ def remove_rule(
     port: Ports = None,
     remote: Remote = None,
     group: Other = None,
+    refuse: Refuse = False,
     tenant: Tenant = "default",
 ) -> None:
-    """Let something pass no more. It is named by the same words as rule add has."""
-    _change_rules(ctx, name, tenant, {"remove": [_rule(direction, protocol, port, remote, group)]})
+    """Take a rule away. It is named by the same words as rule add has."""
+    _change_rules(ctx, name, tenant, {"remove": [_rule(direction, protocol, port, remote, group, refuse=refuse)]})
 
 
 def _rule(
-    direction: Direction, protocol: Protocol, port: str | None, remote: str | None, group: str | None
+    direction: Direction, protocol: Protocol, port: str | None, remote: str | None, group: str | None, *, refuse: bool
 ) -> dict[str, object]:
     """:raises InvalidInput: ``group.rule_invalid``"""
     first, last = parse_ports(port)
     rule = check_rule(
         SecurityRule(
-            direction=direction, protocol=protocol, first_port=first, last_port=last, remote=remote, group=group
+            direction=direction, protocol=protocol, first_port=first, last_port=last, remote=remote, group=group,
+            refuse=refuse,
         )
-    )
+    )  # fmt: skip
     return {name: getattr(rule, name) for name in rule.__slots__}
 
 

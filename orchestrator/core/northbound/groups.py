@@ -26,8 +26,8 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 """Where rows of groups are, beside the ACLs that networks have as well, and what of them is compared."""
 _ADDRESS: Final = "address"
 _RULE: Final = "ACL"
-_DROP, _ALLOW, _ALWAYS = 1000, 1001, 1002
-"""Priorities: what no rule allows, what one does, and what a guest needs for its address."""
+_DROP, _ALLOW, _REFUSE, _ALWAYS = 1000, 1001, 1002, 1003
+"""Priorities: what no rule allows, what one allows, what one refuses, and what a guest needs for its address."""
 _ASKS_FOR_ADDRESS: Final = "(udp.src == 68 && udp.dst == 67) || (udp.src == 546 && udp.dst == 547)"
 _PROTOCOLS: Final = {"any": "ip", "icmp": "(icmp4 || icmp6)"}
 _Acl = tuple[str, str, int, str, str]
@@ -86,8 +86,8 @@ def logged_actions(networks: Iterable[Network]) -> Mapping[str, AbstractSet[str]
 def rows_of_groups(
     site: str, groups: Iterable[SecurityGroup], logged: Mapping[str, AbstractSet[str]]
 ) -> tuple[OvnRow, ...]:
-    """Nothing passes but what a rule allows; answers to that OVN lets through by itself (``allow-related``).
-    ``logged``: from :func:`logged_actions`."""
+    """Nothing passes but what a rule allows and none refuses; answers to that OVN lets through by itself
+    (``allow-related``). ``logged``: from :func:`logged_actions`."""
     groups = tuple(groups)
     metered = sorted(logged.keys() & {group.tenant for group in groups})
     meters = (row for tenant in metered for row in _meter(site, tenant))
@@ -108,7 +108,7 @@ def _rows(site: str, group: SecurityGroup, logged: AbstractSet[str]) -> Iterator
     key, name = group_key(site, group.tenant, group.name), port_group(site, group.tenant, group.name)
     of = (MemberOf(table=PORT_GROUP, key=key, column="acls"),)
     yield OvnRow(table=PORT_GROUP, key=key, columns={"name": name})
-    for what, direction, priority, match, action in (*_fixed(name), *_allowed(site, group)):
+    for what, direction, priority, match, action in (*_fixed(name), *_ruled(site, group)):
         columns: dict[str, Value] = {"direction": direction, "priority": priority, "match": match, "action": action}
         rule = f"{key} {what}"
         if action in logged and what != _ADDRESS:
@@ -135,10 +135,16 @@ def _fixed(name: str) -> Iterator[_Acl]:
     yield _ADDRESS, "from-lport", _ALWAYS, f"inport == @{name} && ({_ASKS_FOR_ADDRESS})", "allow-related"
 
 
-def _allowed(site: str, group: SecurityGroup) -> Iterator[_Acl]:
+def _ruled(site: str, group: SecurityGroup) -> Iterator[_Acl]:
     for rule in group.rules:
         direction = "to-lport" if rule.direction == "in" else "from-lport"
-        yield str(rule), direction, _ALLOW, _match(site, group, rule), "allow-related"
+        action = "drop" if rule.refuse else "allow-related"
+        yield str(rule), direction, _priority(rule), _match(site, group, rule), action
+
+
+def _priority(rule: SecurityRule) -> int:
+    """OVN knows no groups, so one that refuses wins over all that allow, of whichever groups the card is in."""
+    return _REFUSE if rule.refuse else _ALLOW
 
 
 def _match(site: str, group: SecurityGroup, rule: SecurityRule) -> str:
@@ -156,7 +162,7 @@ def _match(site: str, group: SecurityGroup, rule: SecurityRule) -> str:
 
 
 Verdicts = Mapping[tuple[str, int], tuple[str, SecurityRule | None]]
-"""What a flow of OVN's matches, and its priority → name of the group, and its rule; None: it drops."""
+"""What a flow of OVN's matches, and its priority → name of the group, and its rule; None: no rule of it allows it."""
 
 
 def verdicts(site: str, groups: Iterable[SecurityGroup]) -> Verdicts:
@@ -167,7 +173,7 @@ def verdicts(site: str, groups: Iterable[SecurityGroup]) -> Verdicts:
         flows |= {
             (match, priority): (group.name, None) for _, _, priority, match, _ in _fixed(name) if priority == _DROP
         }
-        flows |= {(_match(site, group, rule), _ALLOW): (group.name, rule) for rule in group.rules}
+        flows |= {(_match(site, group, rule), _priority(rule)): (group.name, rule) for rule in group.rules}
     return flows
 
 

@@ -27,7 +27,7 @@ class Judgement:
     group: str
     """Of the card's tenant."""
     rule: SecurityRule | None
-    """None: no rule of any of its groups allows it."""
+    """Which allows or refuses it; None: no rule of any of its groups allows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

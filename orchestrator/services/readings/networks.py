@@ -46,9 +46,9 @@ class NetworkFlow:
     other: str | None
     """The VM of the network that has the other address; None: none has."""
     group: str
-    """Security group whose rule it was; of what was refused one of the card's, none of whose rules allows it."""
+    """Security group whose rule it was; of what no rule allowed one of the card's."""
     rule: SecurityRule | None
-    """None: it was refused."""
+    """Which allowed or refused it; None: none allowed it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,9 @@ from tests.fakes.control_plane import ControlPlane, plane_with
 RED, BLUE = 4001, 4002
 GROUPS, WEB = "/v1/security-groups", "/v1/security-groups/web?tenant=red"
 RULES, USES = "/v1/security-groups/web/rules?tenant=red", "/v1/security-groups/web/uses?tenant=red"
-HTTPS = {"direction": "in", "protocol": "tcp", "first_port": 443, "last_port": 443, "remote": None, "group": None}
-OUT = {"direction": "out", "protocol": "any", "first_port": None, "last_port": None, "remote": None, "group": None}
+ANYWHERE = {"remote": None, "group": None, "refuse": False}
+HTTPS = {"direction": "in", "protocol": "tcp", "first_port": 443, "last_port": 443, **ANYWHERE}
+OUT = {"direction": "out", "protocol": "any", "first_port": None, "last_port": None, **ANYWHERE}
 
 
 @dataclass
@@ -88,6 +89,19 @@ def test_another_tenants_groups_are_not_there(pool: Pool) -> None:
     assert pool.red.get(never).status_code == 404
     assert [row["tenant"] for row in pool.blue.get(GROUPS).json()] == ["blue"]
     assert pool.blue.post(GROUPS, json={"name": "web", "tenant": "red"}).status_code in {403, 404}
+
+
+def test_a_rule_that_refuses_is_another_than_the_one_that_allows(pool: Pool) -> None:
+    make(pool, rules=[HTTPS])
+    refusal = {**HTTPS, "refuse": True}
+    assert pool.red.post(RULES, json={"add": [refusal]}).json()["rules"] == [HTTPS, refusal]
+    assert pool.red.post(RULES, json={"remove": [refusal]}).json()["rules"] == [HTTPS]
+    assert pool.red.post(RULES, json={"remove": [refusal]}).json()["code"] == "group.rule_unknown"
+    actions = [row["action"] for row in pool.operator.get("/v1/audit?subject=red/web").json()]
+    assert actions[:2] == ["change_security_group -refuse in tcp 443", "change_security_group +refuse in tcp 443"]
+    usage = pool.red.get("/v1/tenants/red/quota").json()
+    assert pool.red.post(RULES, json={"add": [refusal]}).status_code == 200
+    assert pool.red.get("/v1/tenants/red/quota").json() != usage
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.contract.store.test_store import claim, put, vm
 RULES = (
     SecurityRule(direction="in", protocol="tcp", first_port=22, last_port=22, remote="10.0.0.0/8"),
     SecurityRule(direction="out"),
+    SecurityRule(direction="out", protocol="udp", refuse=True),
 )
 WEB = SecurityGroup(tenant="red", name="web", rules=RULES, about=About(description="front", labels=(("a", "b"),)))
 DB = SecurityGroup(tenant="blue", name="web", rules=(SecurityRule(direction="in", group="app"),))

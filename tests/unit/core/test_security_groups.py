@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from orchestrator.core.security_groups import (
     default_group,
     naming,
     parse_ports,
+    parse_rule,
 )
 
 UPWARDS: dict[str, Any] = {"direction": "up", "protocol": "tcp"}
@@ -36,6 +38,12 @@ def test_a_rule_reads_as_a_sentence_and_has_one_form() -> None:
     assert str(ANYWHERE) == "out any"
     assert check_rule(SecurityRule(direction="in", remote="2001:db8::")).remote == "2001:db8::/128"
     assert check_rule(check_rule(SSH)) == check_rule(SSH)
+    refusal = SecurityRule(direction="in", protocol="tcp", first_port=22, remote="10.0.0.0/8", refuse=True)
+    assert str(check_rule(refusal)) == "refuse in tcp 22 from 10.0.0.0/8"
+    for rule in (SSH, refusal, ANYWHERE):
+        assert parse_rule(str(check_rule(rule))) == check_rule(rule)
+    with pytest.raises(InvalidInput):
+        parse_rule("in refuse tcp 22")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +92,10 @@ def test_rules_come_and_go_together() -> None:
     rules = changed_rules(before, [SSH, SSH, ANYWHERE], [])
     assert [str(rule) for rule in rules] == ["in tcp 22 from 10.0.0.0/8", "out any"]
     assert changed_rules(group("web", rules=rules), [], [SSH]) == (ANYWHERE,)
+    refused = replace(SSH, refuse=True)
+    assert len(changed_rules(group("web", rules=rules), [refused], [])) == 3
+    with pytest.raises(NotFound):
+        changed_rules(group("web", rules=rules), [], [refused])
     with pytest.raises(NotFound) as unknown:
         changed_rules(before, [], [SSH])
     assert unknown.value.hint == "its rules: out any"

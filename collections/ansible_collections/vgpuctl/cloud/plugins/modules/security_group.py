@@ -37,7 +37,7 @@ options:
         choices: [in, out]
         required: true
       protocol:
-        description: Which is let through.
+        description: Which is let through, or refused.
         type: str
         choices: [any, tcp, udp, icmp]
         default: any
@@ -53,6 +53,10 @@ options:
       group:
         description: Group of the other side.
         type: str
+      refuse:
+        description: Nothing of it passes, whatever rules of the card's groups allow.
+        type: bool
+        default: false
   uses:
     description: All that it is on; it is taken from others. As it is when left out.
     type: list
@@ -80,6 +84,7 @@ EXAMPLES = r"""
       - {direction: in, protocol: tcp, first_port: 443}
       - {direction: in, group: web}
       - {direction: out}
+      - {direction: out, protocol: tcp, first_port: 25, refuse: true}
     uses: [{network: blue}]
 """
 
@@ -98,6 +103,7 @@ security_group:
         last_port: 443
         remote:
         group:
+        refuse: false
     uses: [{vm: null, network: blue}]
     description: ""
     labels: {}
@@ -181,6 +187,7 @@ def main():
         "last_port": {"type": "int"},
         "remote": {"type": "str"},
         "group": {"type": "str"},
+        "refuse": {"type": "bool", "default": False},
     }
     run(
         {
