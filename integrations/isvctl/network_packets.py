@@ -21,7 +21,6 @@ NEAR, FAR = "10.0.0.0/24", "10.0.1.0/24"
 HTTPS: Final = {"direction": "in", "protocol": "tcp", "first_port": 443, "last_port": 443}
 OUT: Final = {"direction": "out", "protocol": "any"}
 WITHIN_S: Final = 60.0
-NO_DENY: Final = "rules of security groups allow; none refuses what another one allows"
 OUTSIDE: Final = "isv-outside"
 
 
@@ -72,7 +71,11 @@ def security_blocking(site: Site) -> Output:
             need(not arrives(site, "client", "target", 23), "another port passes")
         with results.probe("sg_denies_vpc_icmp"):
             need(not arrives(site, "client", "target", None), "ICMP passes")
-        results.fail(("nacl_explicit_deny",), NO_DENY)
+        with results.probe("nacl_explicit_deny"):
+            group(site, "denied", OUT, {**ssh, "refuse": True}, network=NETWORK)
+            need(not arrives(site, "client", "target", 22), "what a group of the network refuses passes by another one")
+            site.admin.change_group_rules("denied", {"remove": [{**ssh, "refuse": True}]}, TENANT)
+            need(arrives(site, "client", "target", 22), "SSH does not pass when it is refused no more")
         with results.probe("sg_restricted_egress"):
             group(site, "client", {**HTTPS, "direction": "out"}, vm="client")
             need(not arrives(site, "client", "target", 22), "it sends what its group does not allow")
