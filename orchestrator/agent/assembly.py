@@ -38,6 +38,7 @@ from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.readings.broadcast import Readings
 from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.agent.readings.sampler import InstanceVms, Sampler
+from orchestrator.agent.readings.tunnels import MeasuredTunnels
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.settling import Settler
@@ -105,6 +106,7 @@ class Agent:
     consoles: SharedConsoles
     sessions: Sessions
     readings: Readings
+    tunnels: MeasuredTunnels
     live_moves: LiveMoves
 
 
@@ -117,7 +119,8 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
         paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted, found=holds_files(paths), cards=nvml.cards
     )
     storage = Storage(paths, ledger)
-    bridges = HostBridges(paths)
+    tunnels = MeasuredTunnels(paths, timing)
+    bridges = HostBridges(paths, tunnels=tunnels)
     domains = Domains(libvirt, ledger, timing, is_plugged=bridges.is_plugged)
     networks = LibvirtNetworks(libvirt, ledger, bridges)
     mig = NvmlMig(nvml)
@@ -176,6 +179,8 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
                 kernel_log=kernel_log,
                 domains=DomainReadings(libvirt, ledger),
                 flow_log=FlowLog(paths.root / "var/log/ovn/ovn-controller.log"),
+                tunnels=tunnels,
             ).sample
         ),
+        tunnels=tunnels,
     )

@@ -50,12 +50,14 @@ def _serve(arguments: argparse.Namespace) -> int:
     server = Server(agent, arguments.socket)
     agent.restorer.start()
     agent.readings.start()
+    agent.tunnels.start()
     agent.console_keeper.start()
     try:
         server.serve_forever()
     finally:
         server.close()
         agent.readings.stop()
+        agent.tunnels.stop()
         agent.console_keeper.stop()
         agent.restorer.stop()
         agent.performer.finish()

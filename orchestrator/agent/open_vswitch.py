@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ _MAX_BYTES: Final = 1 << 20
 _MAX_SHOWN: Final = 10
 _MAX_PORTS: Final = 500
 _MAX_WHY: Final = 80
+_UNANSWERED: Final = "it answers no ping any more"
 _QUESTIONS: Final[list[dict[str, Any]]] = [
     {"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["external_ids"]},
     {"op": "select", "table": "Interface", "where": [["type", "==", "geneve"]],
@@ -27,13 +29,14 @@ _QUESTIONS: Final[list[dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def with_ovn(paths: Paths, bridge: Bridge) -> Bridge:
-    """``bridge``: the one that OVN plugs cards into."""
+def with_ovn(paths: Paths, bridge: Bridge, unanswered: Iterable[str] = (), slow: Iterable[str] = ()) -> Bridge:
+    """``bridge``: the one that OVN plugs cards into. ``unanswered``: hosts' addresses that answer no more; ``slow``: as
+    the bridge has them."""
     try:
         chassis, tunnels, cards = ask_open_vswitch(paths, _QUESTIONS)
-        known = _map(chassis[0]["external_ids"])
-        silent = sorted(filter(None, map(_silence, tunnels)))
-        ids = [_map(card["external_ids"]) for card in cards]
+        known = of_map(chassis[0]["external_ids"])
+        silent = sorted({*filter(None, map(_silence, tunnels)), *(f"{each}: {_UNANSWERED}" for each in unanswered)})
+        ids = [of_map(card["external_ids"]) for card in cards]
     except (OSError, ValueError, LookupError, TypeError):
         return replace(bridge, problem="Open vSwitch does not answer")
     names = (known.get("system-id"), known.get("hostname"))
@@ -41,19 +44,20 @@ def with_ovn(paths: Paths, bridge: Bridge) -> Bridge:
     return replace(
         bridge, chassis=tuple(dict.fromkeys(filter(None, names))), problem=_problem(paths),
         silent_tunnels=tuple(silent[:_MAX_SHOWN]), waiting_ports=tuple(waiting[:_MAX_PORTS]),
+        slow_tunnels=tuple(slow),
     )  # fmt: skip
 
 
 def _silence(tunnel: dict[str, Any]) -> str | None:
     """The other host's address, and why nothing reaches it: what Open vSwitch could not make, or where BFD, which OVN
     has between gateways and others (ovn-architecture(7)), hears nothing. None: neither is so."""
-    error, state = tunnel["error"], _map(tunnel["bfd_status"]).get("state")
+    error, state = tunnel["error"], of_map(tunnel["bfd_status"]).get("state")
     why = error[:_MAX_WHY] if isinstance(error, str) else "BFD hears nothing" if state == "down" else ""
-    return f"{_map(tunnel['options']).get('remote_ip', '?')}: {why}" if why else None
+    return f"{of_map(tunnel['options']).get('remote_ip', '?')}: {why}" if why else None
 
 
-def _map(value: Any) -> dict[str, str]:
-    """As OVSDB writes one (RFC 7047, 5.1). :raises ValueError, LookupError, TypeError: it is none"""
+def of_map(value: Any) -> dict[str, str]:
+    """A map, as OVSDB writes one (RFC 7047, 5.1). :raises ValueError, LookupError, TypeError: it is none"""
     return {str(key): str(each) for key, each in value[1]}
 
 

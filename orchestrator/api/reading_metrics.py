@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from orchestrator.catalogue.metric_names import DcgmNames, dcgm_names, metric_name
 from orchestrator.core.readings.quantities import QUANTITIES, Quantity, SubjectKind
+from orchestrator.core.readings.tunnels import Tunnel
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.readings.believed import BelievedReading, StoredHost
 from orchestrator.services.readings.readings import HostReadings, VmReadings
@@ -97,6 +98,7 @@ def _of_host(base: Labels, host: HostReadings) -> Iterator[Metric]:
         yield _gauge("vgpuctl_host_readings_age_seconds", "Since they were received", base, received.age_s)
         text = "How far the host's clock is before the server's"
         yield _gauge("vgpuctl_host_clock_ahead_seconds", text, base, received.clock_ahead_s)
+        yield from _tunnel_families(base, received.frame.tunnels)
     gpus = GaugeMetricFamily("vgpuctl_host_gpus", "GPUs that were given to vgpuctl, and those of them that are there")
     for state, count in _gpu_counts(host.known):
         gpus.add_sample(gpus.name, {**base, "state": state}, count)
@@ -110,6 +112,19 @@ def _of_host(base: Labels, host: HostReadings) -> Iterator[Metric]:
     yield states
     if received is not None:
         yield _unread_vgpus(base, host)
+
+
+def _tunnel_families(base: Labels, tunnels: Iterable[Tunnel]) -> Iterator[Metric]:
+    """To other hosts of OVN; of a host with none there is no family."""
+    times = GaugeMetricFamily("vgpuctl_host_tunnel_seconds", "There and back to another host, of a few packets")
+    lost = GaugeMetricFamily("vgpuctl_host_tunnel_lost_ratio", "Share of these packets that were not answered")
+    for tunnel in tunnels:
+        labels = {**base, "remote": tunnel.address}
+        for which, time_s in (("min", tunnel.min_s), ("mean", tunnel.avg_s)):
+            if time_s is not None:
+                times.add_sample(times.name, {**labels, "of": which}, time_s)
+        lost.add_sample(lost.name, labels, tunnel.lost / tunnel.sent)
+    yield from (family for family in (times, lost) if family.samples)
 
 
 def _gauge(name: str, text: str, labels: Labels, number: float) -> Metric:

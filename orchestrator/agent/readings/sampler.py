@@ -13,6 +13,7 @@ from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.readings.flow_log import FlowLog
+from orchestrator.agent.readings.tunnels import MeasuredTunnels
 from orchestrator.agent.sysfs import pci
 from orchestrator.agent.sysfs.machine import driver_epoch
 from orchestrator.core.errors import WorldError
@@ -62,6 +63,7 @@ class Sampler:
     kernel_log: KernelLog
     domains: VmReader
     flow_log: FlowLog
+    tunnels: MeasuredTunnels
     _epoch: str = field(default="", init=False)
 
     def sample(self) -> HostFrame | None:
@@ -76,7 +78,7 @@ class Sampler:
         counts = {uuids.get(gpu, ""): xids for gpu, xids in self.kernel_log.xid_counts().items()}
         gpus = (*_with_xids(running, counts, least=FATAL_XIDS), *_with_xids(self._others(drivers, uuids), counts))
         readings = (*gpus, *self._vms(problems))
-        return HostFrame(taken_at, readings, tuple(problems), self.flow_log.read())
+        return HostFrame(taken_at, readings, tuple(problems), self.flow_log.read(), self.tunnels.last())
 
     def _notice_driver(self) -> None:
         epoch = driver_epoch(self.paths)

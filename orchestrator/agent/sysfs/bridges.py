@@ -16,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.agent.open_vswitch import with_ovn
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.readings.tunnels import MeasuredTunnels
 from orchestrator.agent.sysfs import reading
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.overlay import INTEGRATION_BRIDGE
@@ -40,6 +41,7 @@ def driver_of(interface: str) -> str:
 class HostBridges:
     paths: Paths
     driver: Callable[[str], str] = driver_of
+    tunnels: MeasuredTunnels | None = None
 
     def read(self) -> tuple[Bridge, ...]:
         """By name; libvirt's own are among them."""
@@ -61,7 +63,11 @@ class HostBridges:
         if not (net / "ovs-system").exists():  # without its kernel module nobody needs to be asked
             return []
         switched = [Bridge(name=name, kind="openvswitch") for name in others if self.driver(name) == _OPENVSWITCH]
-        return [with_ovn(self.paths, bridge) if bridge.name == INTEGRATION_BRIDGE else bridge for bridge in switched]
+        troubles = () if self.tunnels is None else (self.tunnels.silent(), self.tunnels.slow())
+        return [
+            with_ovn(self.paths, bridge, *troubles) if bridge.name == INTEGRATION_BRIDGE else bridge
+            for bridge in switched
+        ]
 
     def _tags(self) -> dict[str, tuple[str, str]]:
         """VLAN interface → (tag, what it is a part of): lines of ``name | tag | part of``."""

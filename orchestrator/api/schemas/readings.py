@@ -8,6 +8,7 @@ from collections.abc import Callable
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.readings.quantities import SubjectKind
 from orchestrator.core.readings.received import History, ReceivedFrame
+from orchestrator.core.readings.tunnels import Tunnel
 from orchestrator.services.readings.believed import BelievedReading
 from orchestrator.services.readings.readings import HostReadings, VmReadings
 
@@ -92,6 +93,10 @@ class ReadingAnswer(CopiedAnswer):
         )
 
 
+class TunnelAnswer(CopiedAnswer, copies=Tunnel):
+    """How packets fare between a host and another one, by a few pings."""
+
+
 class HostReadingsAnswer(AnswerBody):
     """What was read on a host."""
 
@@ -105,6 +110,8 @@ class HostReadingsAnswer(AnswerBody):
     """What could not be read on the host as a whole, for people."""
     readings: tuple[ReadingAnswer, ...]
     """GPUs, GPU instances, vGPUs and VMs."""
+    tunnels: tuple[TunnelAnswer, ...]
+    """To a few other hosts of OVN, as they were measured within the last minutes."""
 
     @classmethod
     def of(cls, host: HostReadings, *, history: bool) -> HostReadingsAnswer:
@@ -115,6 +122,7 @@ class HostReadingsAnswer(AnswerBody):
             clock_ahead_s=None if received is None else received.clock_ahead_s,
             problems=() if received is None else received.frame.problems,
             readings=tuple(ReadingAnswer.of_believed(item, history_of(item)) for item in host.readings),
+            tunnels=() if received is None else tuple(map(TunnelAnswer.of, received.frame.tunnels)),
         )
 
 

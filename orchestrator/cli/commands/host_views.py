@@ -213,8 +213,9 @@ def _bridge_line(bridge: Mapping[str, Any]) -> str:
         ovn = f", OVN calls the host {shown(bridge['chassis'][0])}" if bridge["chassis"] else ""
         problem = f": {shown(bridge['problem'])}" if bridge["problem"] else ""
         silent = f", not reached: {shown(bridge['silent_tunnels'])}" if bridge["silent_tunnels"] else ""
+        slow = f", slow: {shown(bridge['slow_tunnels'])}" if bridge["slow_tunnels"] else ""
         waiting = f", {len(bridge['waiting_ports'])} cards not set up" if bridge["waiting_ports"] else ""
-        return f"{shown(bridge['name'])}  of Open vSwitch{ovn}{problem}{silent}{waiting}"
+        return f"{shown(bridge['name'])}  of Open vSwitch{ovn}{problem}{silent}{slow}{waiting}"
     return f"{shown(bridge['name'])}" + (f"  {shown(bridge['vlans'])}" if bridge["vlans"] else "")
 
 

@@ -161,6 +161,10 @@ def ovn_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Findi
             differ = ("tunnels to all hosts of OVN", "; ".join(bridge.silent_tunnels)[:_SHOWN])
             reason = "VMs there and here do not meet: look at the network between the hosts, UDP port 6081"
             yield host_finding(wanted.host, "ovn.tunnel_silent", "warning", differ, reason)
+        if vms and bridge.slow_tunnels:
+            differ = ("tunnels that are fast and lose nothing", "; ".join(bridge.slow_tunnels)[:_SHOWN])
+            reason = "VMs there and here wait for each other: look at the network between the hosts"
+            yield host_finding(wanted.host, "ovn.tunnel_slow", "warning", differ, reason)
         waiting = _waiting(wanted, snapshot, bridge.waiting_ports)
         if why is None and waiting:
             differ = (f"cards of {', '.join(waiting)} set up by OVN"[:_SHOWN], "ovn-controller has not set them up")

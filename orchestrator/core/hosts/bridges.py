@@ -35,6 +35,8 @@ class Bridge:
     """Of the bridge of OVN: why OVN does nothing with VMs' cards there now, for people."""
     silent_tunnels: tuple[str, ...] = ()
     """Of the bridge of OVN: other hosts' encapsulation addresses that nothing reaches, each with why; the first few."""
+    slow_tunnels: tuple[str, ...] = ()
+    """Of the bridge of OVN: those from where answers come late, or not all of them, each with which."""
     waiting_ports: tuple[str, ...] = ()
     """Of the bridge of OVN: cards, by their ports' ids, that ovn-controller has not set up."""
     vlans: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeGuard, get_args
 from orchestrator.core.errors import Unknown, one_line
 from orchestrator.core.readings.flows import MAX_FLOWS, Flow, flow_from_dict, flow_to_dict
 from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
+from orchestrator.core.readings.tunnels import Tunnel, tunnel_to_dict, tunnels_from_list
 
 READINGS_BYTES: Final = 1024 * 1024
 """The largest message with a frame: several times what a host with 16 GPUs, 512 vGPUs and as many VMs sends."""
@@ -91,6 +92,8 @@ class HostFrame:
     """Of the host as a whole, for people: the driver does not answer."""
     flows: tuple[Flow, ...] = ()
     """What OVN logged since the frame before."""
+    tunnels: tuple[Tunnel, ...] = ()
+    """As they were measured last."""
 
 
 def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float]]:
@@ -103,11 +106,13 @@ def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float
 def frame_to_dict(frame: HostFrame) -> dict[str, object]:
     """Plain JSON. Defaults are left out."""
     flows = {"flows": [flow_to_dict(flow) for flow in frame.flows]} if frame.flows else {}
+    tunnels = {"tunnels": [tunnel_to_dict(tunnel) for tunnel in frame.tunnels]} if frame.tunnels else {}
     return {
         "taken_at": frame.taken_at,
         "problems": list(frame.problems),
         "readings": [_reading_to_dict(subject) for subject in frame.readings],
         **flows,
+        **tunnels,
     }
 
 
@@ -132,7 +137,8 @@ def frame_from_dict(data: object) -> HostFrame:
     flows = data.get("flows", [])
     if not isinstance(flows, list) or len(flows) > MAX_FLOWS:
         raise _invalid(f"it has no list of at most {MAX_FLOWS} flows")
-    return HostFrame(float(taken_at), readings, lines, tuple(map(flow_from_dict, flows)))
+    tunnels = tunnels_from_list(data.get("tunnels", []))
+    return HostFrame(float(taken_at), readings, lines, tuple(map(flow_from_dict, flows)), tunnels)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,6 +14,8 @@ from orchestrator.agent.libvirt.domain_readings import DomainReadings
 from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.agent.readings.sampler import InstanceVms, Sampler
+from orchestrator.agent.readings.tunnels import MeasuredTunnels
+from orchestrator.agent.timing import RealTiming
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Retryable
 from orchestrator.core.hosts.mig_layout import KEEPER
@@ -94,6 +96,7 @@ class Scene:
             kernel_log=KernelLog(self.host.paths, self.ledger),
             domains=DomainReadings(cast("Any", self.libvirt), self.ledger),
             flow_log=FlowLog(root / "var/log/ovn/ovn-controller.log"),
+            tunnels=MeasuredTunnels(self.host.paths, RealTiming()),
         )
 
     def says(self, text: str) -> None:

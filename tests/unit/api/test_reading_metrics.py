@@ -20,6 +20,7 @@ from orchestrator.catalogue.metric_names import LIBVIRT_NAMES, dcgm_names, metri
 from orchestrator.core.controller import Door
 from orchestrator.core.readings.frame import HostFrame, Reading, frame_from_dict, frame_to_dict
 from orchestrator.core.readings.quantities import BY_NAME
+from orchestrator.core.readings.tunnels import tunnel_of
 from orchestrator.core.tenancy.access import EVERYWHERE, Role
 from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.core.vms.vm import Vm
@@ -32,6 +33,7 @@ OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 NOBODY = 65534
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 Sample = tuple[str, frozenset[tuple[str, str]]]
+TUNNELS = (tunnel_of("192.0.2.2", 3, [0.0002, 0.0004]), tunnel_of("192.0.2.3", 3, []))
 
 
 def families_of(page: str) -> list[Metric]:
@@ -54,9 +56,8 @@ class Scene:
         self.vm, self.other = self.find("default"), self.find("other")
         self.client = TestClient(real_app(plane))
         self.stranger = TestClient(real_app(plane, uid=NOBODY))
-        self.frame = frame_of(
-            snapshot_of(plane.machine(T4_HOST)), self.vm, self.other, taken_at=plane.world.clock.now()
-        )
+        frame = frame_of(snapshot_of(plane.machine(T4_HOST)), self.vm, self.other, taken_at=plane.world.clock.now())
+        self.frame = replace(frame, tunnels=TUNNELS)
         self.send(self.frame)
 
     def find(self, tenant: str) -> Vm:
@@ -112,6 +113,24 @@ def test_each_number_of_a_frame_is_on_the_page_of_its_host(scene: Scene) -> None
             assert value == number, quantity.name
     base = {("site", "site"), ("host", T4_HOST)}
     assert all(base <= labels for _, labels in samples)
+
+
+def test_tunnels_are_on_the_page_of_their_host_and_in_its_readings(scene: Scene) -> None:
+    page = scene.samples(f"hosts/{T4_HOST}")
+    told = {
+        (name, dict(labels)["remote"], dict(labels).get("of")): value
+        for (name, labels), value in page.items()
+        if "_tunnel_" in name
+    }
+    assert told == {
+        ("vgpuctl_host_tunnel_seconds", "192.0.2.2", "min"): 0.0002,
+        ("vgpuctl_host_tunnel_seconds", "192.0.2.2", "mean"): pytest.approx(0.0003),
+        ("vgpuctl_host_tunnel_lost_ratio", "192.0.2.2", None): pytest.approx(1 / 3),
+        ("vgpuctl_host_tunnel_lost_ratio", "192.0.2.3", None): 1.0,
+    }
+    assert scene.answer(f"hosts/{T4_HOST}")["tunnels"][1] == {
+        "address": "192.0.2.3", "sent": 3, "lost": 3, "min_s": None, "avg_s": None,
+    }  # fmt: skip
 
 
 def test_a_vm_is_named_by_one_series_that_others_are_joined_to(scene: Scene) -> None:

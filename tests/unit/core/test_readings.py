@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from orchestrator.core.readings.frame import (
     frame_to_dict,
 )
 from orchestrator.core.readings.quantities import BY_NAME, QUANTITIES
+from orchestrator.core.readings.tunnels import MAX_TUNNELS, Tunnel, nearest, slowness, tunnel_of, tunnel_to_dict
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 VM = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
@@ -82,6 +84,45 @@ def test_a_frame_arrives_as_it_was_sent(numbers: dict[tuple[str, str], float]) -
 def test_what_is_no_number_is_not_sent(number: float) -> None:
     subject = Reading("gpu", GPU, *arranged({("gpu_power_watts", ""): number, ("gpu_vgpus", ""): 2.0}))
     assert (subject.get("gpu_power_watts"), subject.get("gpu_vgpus")) == (None, 2.0)
+
+
+TUNNELS = (
+    Tunnel(address="192.0.2.2", sent=3, lost=1, min_s=0.0002, avg_s=0.0003),
+    Tunnel(address="fd00::2", sent=3, lost=3, min_s=None, avg_s=None),
+)
+
+
+def test_tunnels_arrive_as_they_were_sent_and_no_others() -> None:
+    whole = replace(frame(), tunnels=TUNNELS)
+    assert frame_from_dict(sent(whole)) == whole
+    good = tunnel_to_dict(TUNNELS[0])
+    bad: list[dict[str, object]] = [
+        {"address": "192.0.2.2\n"}, {"address": "fe80::1%\u202e"}, {"lost": 4}, {"sent": 0, "lost": 0}, {"sent": True},
+        {"min_s": -1.0}, {"min_s": math.nan}, {"avg_s": 10**400}, {"avg_s": "x"}, {"avg_s": []},
+    ]  # fmt: skip
+    lists = [[good | each] for each in bad]
+    for listed in (*lists, [good, good], [{}], [1], {}, [{**good, "address": f"192.0.2.{n}"} for n in range(6)]):
+        with pytest.raises(Unknown):
+            frame_from_dict({"taken_at": 1.0, "readings": [], "tunnels": listed})
+
+
+def test_each_host_measures_the_next_after_it_and_is_measured_by_as_many() -> None:
+    hosts = [f"192.0.2.{number}" for number in range(2, 22)]
+    measured = [other for own in hosts for other in nearest(own, (each for each in hosts if each != own))]
+    assert {measured.count(host) for host in hosts} == {MAX_TUNNELS}
+    assert nearest("192.0.2.9", ["192.0.2.10", "192.0.2.8", "flow", "fe80::1%x", "192.0.2.10"]) == (
+        "192.0.2.10", "192.0.2.8",
+    )  # fmt: skip
+    assert nearest("", ["fd00::2", "192.0.2.8"]) == ("192.0.2.8", "fd00::2")
+
+
+def test_trouble_of_a_tunnel_must_stay() -> None:
+    lossy, silent = TUNNELS
+    fast, slow = (tunnel_of("192.0.2.2", 3, [least, 0.3, 0.3]) for least in (0.002, 0.07))  # the host itself was busy
+    assert [slowness(pair) for pair in ((fast, slow), (fast, lossy), (silent, silent), (fast, silent))] == [None] * 4
+    assert [slowness((slow, slow)), slowness((lossy, silent))] == [
+        "more than 50 ms there and back", "packets are lost",
+    ]  # fmt: skip
 
 
 def test_names_that_were_sent_before_let_nothing_through() -> None:

@@ -10,7 +10,12 @@ from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.overlay import Port, port_id
 from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
 
-BR_INT = Bridge(name="br-int", kind="openvswitch", silent_tunnels=("192.0.2.7: BFD hears nothing",))
+BR_INT = Bridge(
+    name="br-int",
+    kind="openvswitch",
+    silent_tunnels=("192.0.2.7: BFD hears nothing",),
+    slow_tunnels=("192.0.2.8: packets are lost",),
+)
 
 
 def test_a_tunnel_that_carries_nothing_and_a_card_that_waits_are_told_of(tmp_path: Path) -> None:
@@ -32,8 +37,9 @@ def test_a_tunnel_that_carries_nothing_and_a_card_that_waits_are_told_of(tmp_pat
         tx.vms.update(replace(vm, ports=(Port(network="default.wide", address="10.0.0.5"),)))
     assert observed() == {
         "ovn.tunnel_silent": "192.0.2.7: BFD hears nothing",
+        "ovn.tunnel_slow": "192.0.2.8: packets are lost",
         "ovn.card_waits": "ovn-controller has not set them up",
     }
-    bridge = replace(bridge, silent_tunnels=(), waiting_ports=())
+    bridge = replace(bridge, silent_tunnels=(), slow_tunnels=(), waiting_ports=())
     assert observed() == {}
     plane.store.close()
