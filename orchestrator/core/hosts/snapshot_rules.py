@@ -281,7 +281,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
     VgpuLicence: {"until": Bound(_LAST_SECOND)},
     Bridge: {
         "chassis": Bound(_SMALL), "vlans": Bound(_THINGS), "silent_tunnels": Bound(_SMALL),
-        "waiting_ports": Bound(_SMALL),
+        "waiting_ports": Bound(_SMALL), "slow_tunnels": Bound(_SMALL),
     },
 }  # fmt: skip
 """By class and field, of everything that a snapshot is made of; a number or a list without a row has no bound, which
