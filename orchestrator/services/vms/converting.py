@@ -10,13 +10,15 @@ from ipaddress import IPv4Network
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, Port
+from orchestrator.core.peering import check_grown
+from orchestrator.core.tenancy.quota import FLOATING_AMOUNTS
 from orchestrator.core.vms.network import Network, dhcp_addresses
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.ports import no_ovn
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import CONVERTS, held_by, new_operation, record
 from orchestrator.services.messages import Started
-from orchestrator.services.tenancy.quotas import within_quota
+from orchestrator.services.tenancy.quotas import more_within_quota, within_quota
 from orchestrator.services.vm_checks import check_idle, check_state
 from orchestrator.services.vms.network_cards import NetworkCards, check_in_ovn
 from orchestrator.services.vms.vm_volumes import check_may_change
@@ -35,7 +37,8 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
     :raises NotFound: ``network.unknown``, ``tenant.unknown``, ``network.no_provider``
     :raises InvalidInput: ``network.ovn_shared``, ``network.not_nat``
     :raises Conflict: ``network.no_ovn``, ``network.in_use`` with the VMs that run, ``vm.busy``, ``vm.suspended``,
-        ``vm.adopted``, ``host.no_ovn``, ``network.subnet_overlaps``, ``network.address_taken``
+        ``vm.adopted``, ``host.no_ovn``, ``network.subnet_overlaps``, ``network.peer_overlaps``,
+        ``network.address_taken``
     :raises NoCapacity: ``network.full``; :raises QuotaExceeded: ``quota.exceeded``"""
     known = cards.networks.usable(tenant, name)
     with cards.store.begin() as tx:
@@ -48,8 +51,12 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
         vms = [vm for vm in tx.vms.list(tenant=tenant) if network.name in vm.spec.networks]
         _check_at_rest(tx, network, vms)
         made = NewOvnNetwork(subnets=(subnet,)).checked(cards.ids.new_uuid())
-        overlay = made if out is None else replace(made, out=way_out(tx, out, made))
+        overlay = made
+        if out is not None:
+            more_within_quota(tx, tenant, FLOATING_AMOUNTS)
+            overlay = replace(made, out=way_out(tx, out, made))
         converted = replace(network, subnet=None, overlay=overlay)
+        check_grown(network, converted, tx.networks.find, tx.networks.of_tenant(tenant))
         tx.networks.update(converted)
         if not vms:
             at = cards.clock.now()
