@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from orchestrator.catalogue.described import StrictForm
@@ -27,7 +27,7 @@ from orchestrator.core.manifest import (
     WantedVolume,
 )
 from orchestrator.core.names import check_name
-from orchestrator.core.overlay import MAX_SUBNETS, NewOvnNetwork
+from orchestrator.core.overlay import MAX_SUBNETS, FlowLog, NewOvnNetwork
 from orchestrator.core.peering import MAX_PEERS
 from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.security_groups import MAX_RULES, MAX_USES, NamedUse, ordered, parse_rule
@@ -130,6 +130,11 @@ def _meant(resource: str, profiles: Profiles) -> str:
         return resource
 
 
+def _off_or_as_it_is(value: object) -> object:
+    """YAML 1.1 reads a bare ``off`` as false."""
+    return "off" if value is False else value
+
+
 class NetworkForm(_DescribedForm):
     """A network: of ours, or with ``bridge`` one that hosts have, or of kind ``ovn`` one over all hosts."""
 
@@ -141,6 +146,7 @@ class NetworkForm(_DescribedForm):
     dns_servers: list[str] | None = None
     search_domains: list[str] | None = None
     dhcp_options: dict[str, str] | None = None
+    flow_log: Annotated[FlowLog | None, BeforeValidator(_off_or_as_it_is)] = None
     out: Name | None = None
     peers: list[Annotated[str, _checked(_check_network)]] = Field(default=[], max_length=MAX_PEERS)
     tenant: Name | None = None
@@ -153,9 +159,9 @@ class NetworkForm(_DescribedForm):
         is_kind = "ovn" if self.kind == "ovn" else "nat" if self.bridge is None else "bridge"
         if self.kind not in {None, is_kind}:
             raise PydanticCustomError("refused", "a network of kind bridge has a bridge, and no other has one")
-        of_ovn = (self.mtu, self.dns_servers, self.search_domains, self.dhcp_options, self.out)
+        of_ovn = (self.mtu, self.dns_servers, self.search_domains, self.dhcp_options, self.out, self.flow_log)
         if is_kind != "ovn" and (self.more_subnets or self.peers or any(value is not None for value in of_ovn)):
-            names = "more_subnets, mtu, dns_servers, search_domains, dhcp_options, out and peers"
+            names = "more_subnets, mtu, dns_servers, search_domains, dhcp_options, flow_log, out and peers"
             raise PydanticCustomError("refused", f"{names} are of networks of kind ovn")
         if is_kind == "ovn" and self.tenant is None:
             raise PydanticCustomError("refused", "a network of kind ovn is a tenant's: tenant")
@@ -174,7 +180,7 @@ class NetworkForm(_DescribedForm):
             None if several is None else tuple(several) for several in (self.dns_servers, self.search_domains)
         )
         dhcp = None if self.dhcp_options is None else tuple(sorted(self.dhcp_options.items()))
-        return NewOvnNetwork(subnets=subnets, mtu=self.mtu, dns=dns, search=search, dhcp=dhcp)
+        return NewOvnNetwork(subnets=subnets, mtu=self.mtu, dns=dns, search=search, dhcp=dhcp, flow_log=self.flow_log)
 
     @model_validator(mode="after")
     def _one_place(self) -> NetworkForm:

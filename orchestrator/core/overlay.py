@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Literal
@@ -125,6 +125,7 @@ class NewOvnNetwork:
     dns: tuple[str, ...] | None = None
     search: tuple[str, ...] | None = None
     dhcp: tuple[tuple[str, str], ...] | None = None
+    flow_log: FlowLog | None = None
 
     def checked(self, new_id: str, before: OvnNetwork | None = None) -> OvnNetwork:
         """:raises InvalidInput: ``network.subnet_invalid``, ``network.mtu_invalid``, ``network.dns_invalid``,
@@ -140,7 +141,8 @@ class NewOvnNetwork:
             dns=is_now.dns if self.dns is None else parse_dns(self.dns),
             search=is_now.search if self.search is None else parse_domains(self.search),
             dhcp=is_now.dhcp if self.dhcp is None else parse_dhcp(dict(self.dhcp)), peers=is_now.peers,
-            provider=is_now.provider, out=is_now.out, flow_log=is_now.flow_log,
+            provider=is_now.provider, out=is_now.out,
+            flow_log=is_now.flow_log if self.flow_log is None else self.flow_log,
         )  # fmt: skip
 
     def is_like(self, other: OvnNetwork | None) -> bool:
@@ -170,10 +172,10 @@ class OvnNetworkChange:
             raise InvalidInput("network.subnet_invalid", "a provider network has one subnet", hint=hint)
         options: dict[str, str | None] = {**dict(before.dhcp), **dict(self.dhcp)}
         kept = tuple((name, value) for name, value in options.items() if value is not None)
-        made = NewOvnNetwork(
-            subnets=(*before.subnets, *added), mtu=self.mtu, dns=self.dns, search=self.search, dhcp=kept
-        ).checked(before.id, before)
-        return made if self.flow_log is None else replace(made, flow_log=self.flow_log)
+        return NewOvnNetwork(
+            subnets=(*before.subnets, *added), mtu=self.mtu, dns=self.dns, search=self.search, dhcp=kept,
+            flow_log=self.flow_log,
+        ).checked(before.id, before)  # fmt: skip
 
     def __str__(self) -> str:
         """In one line, for the audit."""

@@ -12,6 +12,7 @@ from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.adapters.ansible.guests import AnsibleGuests
+from orchestrator.adapters.ansible.ssh_proxy import tcp_stream
 from orchestrator.adapters.controllers.images import FetchedImages
 from orchestrator.adapters.controllers.peer_auth import credential
 from orchestrator.adapters.files.opening import Readable
@@ -26,6 +27,7 @@ from orchestrator.core.errors import Bug
 from orchestrator.ports.files import HostKeys, ImageFiles
 from orchestrator.ports.host import Configurator, Guests, HostLink, Inspector
 from orchestrator.server.settings import Settings
+from orchestrator.services.guests.guests import GuestPorts
 from orchestrator.services.messages import HostKey
 from orchestrator.store.database import Store
 
@@ -89,7 +91,7 @@ def over_ssh(settings: Settings, store: Store) -> Reach:
         state=settings.state,
         playbooks=_playbooks(),
         credential=GuestKeys(database_key(secrets / "database_key"), clock).credential,
-        open_tcp=link.open_tcp,
+        open_tcp=GuestPorts(store=store, link=link, connect=tcp_stream).open_tcp,
         clock=clock,
         confined=confined,
     )

@@ -83,6 +83,16 @@ class FloatingAddressService:
             known = tx.floating_addresses.list(only)
             return tuple(_info(tx, each) for each in known if tenants is None or each.tenant in tenants)
 
+    def by_vm(self, vm: str | None = None) -> dict[str, tuple[str, ...]]:
+        """VM's id → what leads to it, of this VM or of all."""
+        with self.store.read() as tx:
+            leading = tx.floating_addresses.list(vm=vm)
+        return {
+            led: tuple(each.address for each in leading if each.vm == led)
+            for led in {each.vm for each in leading}
+            if led
+        }
+
     def attach(self, tenant: str, address: str, vm: str, network: str | None = None) -> FloatingInfo:
         """Lead it to a VM of the tenant, from wherever it led; ``network``: to that card of it, None: to the first
         whose network has a way out through the address's own.

@@ -27,6 +27,7 @@ networks:
     dns_servers: [192.0.2.53]
     search_domains: [lab.example.org]
     dhcp_options: {ntp_server: "192.0.2.7,192.0.2.8", bootfile_name: boot.ipxe}
+    flow_log: refused
     labels: {team: a}
 security_groups:
   - name: web
@@ -82,7 +83,7 @@ def test_a_file_makes_networks_and_groups_and_an_export_is_the_same_again(
     assert applied.code == 0, applied.err
     assert cli("plan", "-f", str(file)).out == AS_WANTED
     network, vm = client.network("wide", "red"), client.vm("train", "red")
-    assert (network["mtu"], network["more_subnets"]) == (1400, ["10.1.0.0/24"])
+    assert (network["mtu"], network["more_subnets"], network["flow_log"]) == (1400, ["10.1.0.0/24"], "refused")
     assert vm["cards"][0]["address"] == "10.1.0.9"
     options = ovn.nbctl("--bare", "--columns=options", "find", "dhcp_options", 'cidr="10.1.0.0/24"')
     for option in ("mtu=1400", "ntp_server={192.0.2.7,192.0.2.8}", 'bootfile_name="boot.ipxe"',
@@ -93,17 +94,23 @@ def test_a_file_makes_networks_and_groups_and_an_export_is_the_same_again(
     file.write_text(exported)
     assert cli("plan", "-f", str(file)).out == AS_WANTED
     for said in ("10.1.0.0/24", "wide: 10.1.0.9", "in tcp 8000-8080 from group db", "vm: train", "team: a", "front",
-                 "refuse out any to group web"):  # fmt: skip
+                 "refuse out any to group web", "flow_log: refused"):  # fmt: skip
         assert said in exported, exported
 
 
 def test_what_differs_is_told_and_set_in_place_or_refused(cli: Cli, client: Client, file: Path, ovn: RealOvn) -> None:
     assert cli("apply", "-f", str(file)).code == 0
     changed = WANTED.replace("more_subnets: [10.1.0.0/24]", "more_subnets: [10.1.0.0/24, 10.2.0.0/24]")
-    changed = changed.replace("mtu: 1400", "mtu: 1300").replace("in tcp 443", "in tcp 80").replace("{vm: train}, ", "")
+    changed = (
+        changed.replace("mtu: 1400", "mtu: 1300")
+        .replace("flow_log: refused", "flow_log: off")
+        .replace("in tcp 443", "in tcp 80")
+        .replace("{vm: train}, ", "")
+    )
     file.write_text(changed)
     assert cli("diff", "-f", str(file)).out.splitlines() == [
         "~ network red/wide",
+        "    - flow_log: refused", "    + flow_log: off",
         "    - mtu: 1400", "    + mtu: 1300",
         "    - subnets: 10.0.0.0/24, 10.1.0.0/24", "    + subnets: 10.0.0.0/24, 10.1.0.0/24, 10.2.0.0/24",
         "~ security_group red/web",
@@ -114,6 +121,7 @@ def test_what_differs_is_told_and_set_in_place_or_refused(cli: Cli, client: Clie
     ]  # fmt: skip
     assert cli("apply", "-f", str(file)).code == 0
     assert cli("plan", "-f", str(file)).out == AS_WANTED
+    assert client.network("wide", "red")["flow_log"] == "off"
     assert "mtu=1300" in ovn.nbctl("--bare", "--columns=options", "find", "dhcp_options", 'cidr="10.2.0.0/24"')
     file.write_text(changed.replace("subnet: 10.0.0.0/24", "subnet: 10.9.0.0/24").replace("10.1.0.9", "10.1.0.10"))
     refused = cli("apply", "-f", str(file))
@@ -203,6 +211,7 @@ def test_floating_addresses_and_joined_networks_are_in_a_file(
     ("there", "wrong", "told"),
     [
         ("mtu: 1400", "mtu: 1", "an MTU of 1 cannot be"),
+        ("flow_log: refused", "flow_log: some", "'off', 'refused', 'allowed' or 'all'"),
         ("10.1.0.0/24", "10.0.0.0/25", "overlaps"),
         ("kind: ovn", "kind: nat", "are of networks of kind ovn"),
         ("ntp_server:", "ntp:", "no DHCP option of ours is called 'ntp'"),

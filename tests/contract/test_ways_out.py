@@ -31,6 +31,7 @@ from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange
 from orchestrator.core.provider_networks import NewProviderNetwork
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.host import ByteStream, HostLink
+from orchestrator.services.guests.guests import GuestPorts
 from orchestrator.services.northbound import NorthboundKeeper, compare
 from orchestrator.services.provider_networks import ProviderNetworkService
 from tests.contract.test_groups_in_ovn import MaybeAway
@@ -344,7 +345,12 @@ def test_a_vm_is_reached_by_its_floating_address_where_its_host_is_not_on_its_ne
         access = replace(plane.services.guest_access, link=cast(HostLink, NotOnIt()), connect=connect)
         refused("vm.no_address", Conflict, access.open_tcp, "default", "web", own)
         floating.attach("default", address, "web")
+        web = plane.services.vms.get("default", "web")
+        assert floating.by_vm() == floating.by_vm(web.id) == {web.id: (address,)}
         with closing(access.open_tcp("default", "web", own)):
             listening.accept()[0].close()
+        ports = GuestPorts(store=plane.store, link=access.link, connect=connect)
+        with plane.store.read() as tx, closing(ports.open_tcp(tx.hosts.get(web.host), web.id, own)):
+            listening.accept()[0].close()  # as runs of roles reach it
         refused("vm.unreachable", Retryable, access.open_tcp, "default", "web", own_port())
-    assert led == [address, address]
+    assert led == [address] * 3

@@ -11,8 +11,11 @@ import pytest
 
 from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
+from orchestrator.core.floating_addresses import FloatingAddress
 from orchestrator.core.operation import Operation
+from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.tenancy.quota import Limit
+from orchestrator.core.vms.network import Network
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.steps.guest import AGAIN_AFTER_S, NEW_FOR_S
@@ -220,7 +223,13 @@ def test_a_vm_that_is_stopped_or_has_no_address_or_is_busy_is_refused(plane: Con
     vm = plane.services.vms.get("default", "train")
     with plane.store.begin() as tx:
         tx.vms.update(replace(vm, addresses=()))
+        tx.networks.add(Network(name="outside", overlay=OvnNetwork(id="outside", subnets=("192.0.2.0/24",))))
     assert _refused(plane, "guest_check").code == "vm.no_address"
+    led = FloatingAddress(address="192.0.2.107", network="outside", tenant="default", vm=vm.id)
+    with plane.store.begin() as tx:
+        tx.floating_addresses.add(led)
+    plane.services.guests.provision("default", "train", ("guest_check",))
+    plane.engine.drain()
     plane.services.vms.stop("default", "train")
     plane.engine.drain()
     error = _refused(plane, "guest_check")

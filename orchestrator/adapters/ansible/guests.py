@@ -44,7 +44,7 @@ LONGEST_RUN_S = 7200
 
 @dataclass(frozen=True, kw_only=True)
 class AnsibleGuests:
-    """``state``: the control plane's directory. ``open_tcp``: ports/host.HostLink's. ``user``: whom runs log in as.
+    """``state``: the control plane's directory. ``open_tcp``: by host, VM's id and port. ``user``: whom runs log in as.
 
     ``credential``: writes the private key of a run, with its certificate beside it, into the given file: by VM, run and
     how long it has to be good for, in seconds. ``confined``: runs are in a sandbox."""

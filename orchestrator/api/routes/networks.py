@@ -66,19 +66,24 @@ class AddNetworkBody(StrictForm, example={"name": "blue", "subnet": "10.88.1.0/2
     """Of kind ovn: domains in which guests look names up, beside the network's own."""
     dhcp_options: dict[str, Annotated[str, Field(max_length=128)]] = Field(default={}, max_length=len(DHCP_OPTIONS))
     """Of kind ovn: further options that guests are told, as ``ntp_server``."""
+    flow_log: FlowLog | None = None
+    """Of kind ovn: which connections are on record; null: none."""
 
     def overlay(self) -> NewOvnNetwork | None:
         """None: no network of kind ovn. :raises InvalidInput: ``network.of_ovn``"""
         lists = (self.more_subnets, self.dns_servers, self.search_domains, self.dhcp_options)
-        if self.kind == "nat" and (self.mtu is not None or any(lists) or self.out is not None):
+        values = (self.mtu, self.out, self.flow_log)
+        if self.kind == "nat" and (any(lists) or any(value is not None for value in values)):
             raise InvalidInput(
-                "network.of_ovn", "more subnets, MTU, DNS, DHCP options and a way out are said of networks of kind ovn",
+                "network.of_ovn",
+                "more subnets, MTU, DNS, DHCP options, flow logs and a way out are said of networks of kind ovn",
                 hint="say --kind ovn, or leave them out",
             )  # fmt: skip
         subnets = tuple(self.more_subnets) if self.subnet is None else (self.subnet, *self.more_subnets)
         new = NewOvnNetwork(
             subnets=subnets, mtu=self.mtu, dns=tuple(self.dns_servers) or None,
             search=tuple(self.search_domains) or None, dhcp=tuple(sorted(self.dhcp_options.items())) or None,
+            flow_log=self.flow_log,
         )  # fmt: skip
         return None if self.kind == "nat" else new
 

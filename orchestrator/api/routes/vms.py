@@ -145,10 +145,13 @@ def list_all(
     if not page and paging.after(None) is None:
         _check_named(only, services, caller)
     unseen, stops = services.vms.unseen(), services.maintenances.planned()
-    faults = services.findings.gpu_faults()
+    faults, floating = services.findings.gpu_faults(), services.floating_addresses.by_vm()
     return paging.answer(
-        vm_json(vm, unseen.get(vm.host), stops.of(vm), faults.get(vm.id), watching=watching) for vm in page
-    )
+        vm_json(
+            vm, unseen.get(vm.host), stops.of(vm), faults.get(vm.id), floating.get(vm.id, ()), watching=watching
+        )
+        for vm in page
+    )  # fmt: skip
 
 
 _SORTED_BY_TENANTS: Final[Mapping[str, Callable[[Vm], object]]] = {
@@ -204,7 +207,8 @@ def get(name: VmInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf
 
 def _answer(vm: Vm, services: Services, caller: Caller) -> VmAnswer:
     stop, fault = services.maintenances.planned().of(vm), services.findings.gpu_faults().get(vm.id)
-    return VmAnswer.of(vm, services.vms.unseen(), stop, fault, watching=watches_pool(caller))
+    floating = services.floating_addresses.by_vm(vm.id).get(vm.id, ())
+    return VmAnswer.of(vm, services.vms.unseen(), stop, fault, floating, watching=watches_pool(caller))
 
 
 @router.patch("/{name}")

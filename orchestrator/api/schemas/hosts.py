@@ -270,6 +270,8 @@ class HostAnswer(AnswerBody):
     """GPUs, by host and address."""
     vms: tuple[str, ...]
     """Names of its VMs, as tenant/name."""
+    older_qemu: tuple[str, ...]
+    """Ids of its VMs that run by a QEMU which a package has replaced since."""
     problems: tuple[str, ...]
     """What keeps it from being used, for people."""
 
@@ -300,6 +302,7 @@ class HostAnswer(AnswerBody):
                 for gpu in (seen.gpus if seen else ())
             ),
             vms=info.vms,
+            older_qemu=tuple(domain.uuid for domain in seen.domains if domain.qemu_replaced) if seen else (),
             problems=_problems(host, seen) if seen else (),
         )
 

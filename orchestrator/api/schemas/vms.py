@@ -196,6 +196,8 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
     """The pieces of GPUs that it has."""
     addresses: tuple[str, ...]
     """IP addresses that the guest was seen with."""
+    floating_addresses: tuple[str, ...]
+    """IPv4 addresses of provider networks that lead to it from outside."""
     image: str
     """Name of the image that its disk was made from."""
     vcpus: int
@@ -237,34 +239,35 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
     @classmethod
     def of(
         cls, vm: Vm, unseen: Mapping[str, float | None], planned: PlannedMaintenance | None = None,
-        fault: str | None = None, *, watching: bool,
+        fault: str | None = None, floating: tuple[str, ...] = (), *, watching: bool,
     ) -> VmAnswer:  # fmt: skip
-        return cls.model_validate(vm_members(vm, unseen, planned, fault, watching=watching))
+        return cls.model_validate(vm_members(vm, unseen, planned, fault, floating, watching=watching))
 
 
 def vm_json(
     vm: Vm, silent_since: float | None, planned: PlannedMaintenance | None = None, fault: str | None = None,
-    *, watching: bool,
+    floating: tuple[str, ...] = (), *, watching: bool,
 ) -> bytes:  # fmt: skip
     """A :class:`VmAnswer` as JSON, kept: of a long list hardly one VM has changed since it was told last.
     ``silent_since``: when its host was seen last, if that does not answer."""
-    circumstances = silent_since, planned, fault
+    circumstances = silent_since, planned, fault, floating
     kept = _TOLD.get((vm.id, watching))
     if kept is not None and kept[0] is vm and kept[1] == circumstances:  # VMs that differ in labels alone are equal
         return kept[2]
-    text = to_json(vm_members(vm, {vm.host: silent_since}, planned, fault, watching=watching))
+    text = to_json(vm_members(vm, {vm.host: silent_since}, planned, fault, floating, watching=watching))
     size = 1024 + len(text) + getsizeof(vm.spec.user_data)
     _TOLD.put((vm.id, watching), (vm, circumstances, text), size)
     return text
 
 
-_TOLD: Final = ByteCache[tuple[Vm, tuple[float | None, PlannedMaintenance | None, str | None], bytes]](128 * MIB)
+_Circumstances = tuple[float | None, PlannedMaintenance | None, str | None, tuple[str, ...]]
+_TOLD: Final = ByteCache[tuple[Vm, _Circumstances, bytes]](128 * MIB)
 """What was told of a VM last. Enough for 20,000 of the usual size."""
 
 
 def vm_members(
     vm: Vm, unseen: Mapping[str, float | None], planned: PlannedMaintenance | None = None, fault: str | None = None,
-    *, watching: bool,
+    floating: tuple[str, ...] = (), *, watching: bool,
 ) -> dict[str, object]:  # fmt: skip
     """Of a :class:`VmAnswer`. ``unseen``: hosts that do not answer.
     ``watching``: the reader may know of hosts and GPUs."""
@@ -290,6 +293,7 @@ def vm_members(
         "lease_end": moment_or_none(vm.lease_end),
         "maintenance": None if planned is None else maintenance_members(planned),
         "gpu_fault": fault,
+        "floating_addresses": floating,
     }
     return {name: members[name] for name in VmAnswer.model_fields}
 

@@ -151,7 +151,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ),
         ("driver", shown(software.get("nvidia_driver"))),
         ("libvirt", shown(software.get("libvirt"))),
-        ("QEMU", shown(software.get("qemu"))),
+        ("QEMU", _qemu(host)),
         ("agent", _agent(host)),
         ("confined", _confined(host)),
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
@@ -166,6 +166,12 @@ def details(host: Mapping[str, Any]) -> list[str]:
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
     pairs += [("problem", shown(problem)) for problem in host["problems"]]
     return render_details(pairs)
+
+
+def _qemu(host: Mapping[str, Any]) -> str:
+    older = len(host.get("older_qemu") or ())
+    more = f" ({older} VMs run by one that it replaced, until they move or restart)" if older else ""
+    return f"{shown((host['software'] or {}).get('qemu'))}{more}"
 
 
 def _agent(host: Mapping[str, Any]) -> str:

@@ -91,6 +91,9 @@ DhcpOptions = Annotated[
     list[str] | None,
     typer.Option("--dhcp-option", help="Of kind ovn: NAME=VALUE like ntp_server=192.0.2.7; may be repeated."),
 ]
+FlowLogged = Annotated[
+    FlowLog | None, typer.Option("--flow-log", help="Of kind ovn: connections that 'network flows' shows.")
+]
 OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the VMs of every tenant (operators).")]
 
 
@@ -133,6 +136,7 @@ def create(
             autocompletion=networks,
         ),
     ] = None,
+    flow_log: FlowLogged = None,
     tenant: Tenant = "default",
     of_site: OfSite = False,
 ) -> None:
@@ -141,7 +145,7 @@ def create(
     wanted = {
         "name": name, "subnet": next(iter(given), None), "kind": kind, "more_subnets": given[1:], "mtu": mtu,
         "dns_servers": dns_server or [], "search_domains": search_domain or [], "dhcp_options": _options(dhcp_option),
-        "out": out,
+        "out": out, "flow_log": flow_log,
     }  # fmt: skip
     _show(session_of(ctx).client.add_network(wanted, _tenant_of(ctx, tenant, of_site=of_site)), format_of(ctx))
 
@@ -273,9 +277,7 @@ def set_network(
         list[str] | None, typer.Option("--search-domain", help="Of kind ovn: all where names are looked up; or none.")
     ] = None,
     dhcp_option: DhcpOptions = None,
-    flow_log: Annotated[
-        FlowLog | None, typer.Option("--flow-log", help="Of kind ovn: connections that 'network flows' shows.")
-    ] = None,
+    flow_log: FlowLogged = None,
     more_subnet: Annotated[
         list[str] | None, typer.Option("--add-subnet", help="Of kind ovn: a further subnet; may be repeated.")
     ] = None,

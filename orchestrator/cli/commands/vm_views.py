@@ -98,6 +98,7 @@ def details(
             ("device", shown(devices)),
             ("GPU", _gpus(vm)),
             ("addresses", shown(vm["addresses"])),
+            *([("floating", shown(vm["floating_addresses"]))] if vm.get("floating_addresses") else []),
             (
                 "image",
                 shown(vm["image"]) if vm["adopted"] is None else f"adopted: it was domain {shown(vm['adopted'])}",
@@ -231,12 +232,20 @@ def show_vm(
     show_view(session, read_view, watch=watch, nouns=("vm", "operation", "step", "finding"))
 
 
+_OLDER_QEMU: Final = "host.older_qemu"
+"""One finding for all VMs of a host."""
+
+
 def _problems(session: CliSession, vm: Mapping[str, Any]) -> list[str]:
     """As doctor has found them last. Who may not know of hosts is told none."""
     if vm["host"] is None:
         return []
     findings = session.client.findings(vm["host"])
-    return [f"{_observed(finding)} ({finding['code']})" for finding in findings if finding["vm"] == vm["id"]]
+    own = [f"{_observed(finding)} ({finding['code']})" for finding in findings if finding["vm"] == vm["id"]]
+    codes = {finding["code"] for finding in findings}
+    if _OLDER_QEMU in codes and vm["id"] in session.client.host(vm["host"])["older_qemu"]:
+        own.append(f"runs by a QEMU that its host has replaced, until it moves or restarts ({_OLDER_QEMU})")
+    return own
 
 
 def _observed(finding: Mapping[str, Any]) -> str:

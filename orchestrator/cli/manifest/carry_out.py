@@ -256,7 +256,8 @@ def _difference(has: Sequence[object], wanted: Sequence[object]) -> dict[str, ob
 
 def _settings_of(overlay: NewOvnNetwork) -> dict[str, object]:
     """What a file says of it beside its subnets, as the API takes it."""
-    values: dict[str, object] = {} if overlay.mtu is None else {"mtu": overlay.mtu}
+    plain = {"mtu": overlay.mtu, "flow_log": overlay.flow_log}
+    values: dict[str, object] = {name: value for name, value in plain.items() if value is not None}
     values |= {} if overlay.dns is None else {"dns_servers": list(overlay.dns)}
     values |= {} if overlay.search is None else {"search_domains": list(overlay.search)}
     return values | ({} if overlay.dhcp is None else {"dhcp_options": dict(overlay.dhcp)})

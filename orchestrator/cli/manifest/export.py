@@ -124,6 +124,7 @@ def _network(network: WantedNetwork) -> dict[str, Any]:
         place |= {"mtu": overlay.mtu, "dns_servers": list(overlay.dns or ())}
         place |= {"peers": [key.removeprefix(f"{network.tenant}/") for key in network.peers]}
         place |= {"search_domains": list(overlay.search or ()), "dhcp_options": dict(overlay.dhcp or ())}
+        place |= {"flow_log": None if overlay.flow_log == "off" else overlay.flow_log}
     entry = {"name": network.name, "tenant": network.tenant} | place
     return {key: value for key, value in entry.items() if value not in (None, [], {})}
 

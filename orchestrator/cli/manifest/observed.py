@@ -84,6 +84,7 @@ def _overlay(network: Json) -> NewOvnNetwork:
     return NewOvnNetwork(
         subnets=subnets, mtu=network["mtu"], dns=() if dns == (router_of(subnets[0]),) else dns,
         search=tuple(network["search_domains"]), dhcp=tuple(sorted(network["dhcp_options"].items())),
+        flow_log=network["flow_log"],
     )  # fmt: skip
 
 

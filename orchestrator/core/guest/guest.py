@@ -58,7 +58,8 @@ class GuestRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Guest:
-    """A guest as a run reaches it: through the agent of its VM's host, with a key that is made for the run."""
+    """A guest as a run reaches it: through the agent of its VM's host, or by its floating address; with a key that is
+    made for the run."""
 
     vm: str
     name: str

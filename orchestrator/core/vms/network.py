@@ -317,9 +317,9 @@ def place_of(network: WantedNetwork) -> dict[str, str]:
         lists = {"dns_servers": overlay.dns, "search_domains": overlay.search}
         texts = {name: ", ".join(several) or "none" for name, several in lists.items() if several is not None}
         options = {f"dhcp_options.{name}": value for name, value in overlay.dhcp or ()}
-        mtu = {} if overlay.mtu is None else {"mtu": str(overlay.mtu)}
-        out = {} if network.out is None else {"out": network.out}
-        return {"kind": "ovn", **out, "subnets": ", ".join(sorted(overlay.subnets)), **mtu, **texts, **options}
+        maybe = {"mtu": overlay.mtu, "out": network.out, "flow_log": overlay.flow_log}
+        texts |= {name: str(value) for name, value in maybe.items() if value is not None}
+        return {"kind": "ovn", "subnets": ", ".join(sorted(overlay.subnets)), **texts, **options}
     if network.uplink is None:
         return {"subnet": network.subnet or "the next free one"}
     vlan = {} if network.uplink.vlan is None else {"vlan": str(network.uplink.vlan)}

@@ -24,6 +24,7 @@ from orchestrator.services.guests.runs import GuestRoles
 from orchestrator.services.messages import Started
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
 
 NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -61,7 +62,7 @@ class GuestService:
         typed, handed = check_settings(wanted, settings), check_secrets(wanted, secrets)
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
-            _check_reachable(vm)
+            _check_reachable(tx, vm)
             busy = running_operation(tx, vm)
             if busy is not None:
                 hint = f"'vgpuctl operation wait {busy}' waits for it"
@@ -96,12 +97,12 @@ def _done(record: GuestRecord) -> tuple[str, ...]:
     return tuple(result.role for result in record.results if result.state != "failed")
 
 
-def _check_reachable(vm: Vm) -> None:
+def _check_reachable(tx: Transaction, vm: Vm) -> None:
     """:raises Conflict: ``vm.not_running``, ``vm.no_address``"""
     if vm.state != "running":
         hint = f"'vgpuctl start-vm {vm.spec.name}' starts it"
         raise Conflict("vm.not_running", f"VM {vm.spec.name} is {vm.state}", hint=hint)
-    if not vm.addresses:
+    if not vm.addresses and not tx.floating_addresses.list(vm.spec.tenant, vm=vm.id):
         raise Conflict(
             "vm.no_address",
             f"VM {vm.spec.name} has no address that is known",
@@ -129,6 +130,30 @@ def _connected(connect: Callable[[str, int], ByteStream], address: str, port: in
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuestPorts:
+    """TCP ports of VMs, for whoever comes from this machine: people's ssh, and runs of roles."""
+
+    store: Store
+    link: HostLink
+    connect: Callable[[str, int], ByteStream] | None
+    """From this machine to an address and a port, raising Retryable; None: it does not."""
+
+    def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
+        """A connection to a port of the VM, made from its host; where that is on none of its networks, from here to its
+        floating address. ``vm``: its id.
+
+        :raises Conflict: ``vm.no_address``; :raises Retryable: ``vm.unreachable``"""
+        try:
+            return self.link.open_tcp(host, vm, port)
+        except Conflict as error:
+            with self.store.read() as tx:
+                floating = tx.floating_addresses.list(vm=vm)
+            if error.code != "vm.no_address" or self.connect is None or not floating:
+                raise
+            return _connected(self.connect, floating[0].address, port)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuestAccessService:
     """Open its console or its display, read what the first wrote, reach its ports. Each is on record before the first
     byte."""
@@ -137,7 +162,7 @@ class GuestAccessService:
     link: HostLink
     clock: Clock
     connect: Callable[[str, int], ByteStream] | None = None
-    """From this machine to an address and a port, raising Retryable; None: it does not."""
+    """As :class:`GuestPorts` has it."""
 
     def open_console(self, tenant: str, name: str) -> ByteStream:
         """:raises Conflict: ``vm.not_running``"""
@@ -161,8 +186,7 @@ class GuestAccessService:
         return self.link.console_log(self._opening(vm, "read_console_log"), vm.id, most)
 
     def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
-        """A connection to a port of the VM, made from its host; where that is on none of its networks, from here to its
-        floating address.
+        """A connection to a port of the VM, as :class:`GuestPorts` has it.
 
         :raises InvalidInput: ``port.out_of_range``; :raises Conflict: ``vm.not_running``, ``vm.no_address``
         :raises Retryable: ``vm.unreachable``"""
@@ -170,14 +194,7 @@ class GuestAccessService:
             raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
         vm = self.running(tenant, name)
         host = self._opening(vm, f"open_tcp {port}")
-        try:
-            return self.link.open_tcp(host, vm.id, port)
-        except Conflict as error:
-            with self.store.read() as tx:
-                floating = tx.floating_addresses.list(tenant, vm=vm.id)
-            if error.code != "vm.no_address" or self.connect is None or not floating:
-                raise
-            return _connected(self.connect, floating[0].address, port)
+        return GuestPorts(store=self.store, link=self.link, connect=self.connect).open_tcp(host, vm.id, port)
 
     def _opening(self, vm: Vm, action: str) -> Host:
         """Its host. Who reaches into a guest is on record before the first byte."""

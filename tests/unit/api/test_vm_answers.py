@@ -54,9 +54,10 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
         vm_json(ONE, None, PLANNED, watching=True),
         vm_json(ONE, None, replace(PLANNED, policy="22:00-05:00", opens_at=1795255200.0), watching=True),
         vm_json(ONE, None, fault="its GPU has a fault", watching=True),
+        vm_json(ONE, None, floating=("192.0.2.107",), watching=True),
         vm_json(ONE, None, watching=False),
     )
-    assert len({told, *others}) == 9
+    assert len({told, *others}) == 10
     assert [one.name for kind in (Vm, VmSpec, Device, CpuPlace) for one in fields(kind) if not one.compare] == [
         "labels",
         "protected",

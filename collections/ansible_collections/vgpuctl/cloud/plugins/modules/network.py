@@ -57,6 +57,11 @@ options:
     description: Of O(kind=ovn), by name, like V(ntp_server); those that are not named stay.
     type: dict
     version_added: 0.3.0
+  flow_log:
+    description: Of O(kind=ovn), which connections are on record; as it is when left out, and of a new one V(off).
+    type: str
+    choices: ["off", refused, allowed, all]
+    version_added: 0.3.0
   bridge:
     description: Linux bridge that hosts have by themselves; without one it is a NAT network.
     type: str
@@ -140,7 +145,7 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
 )
 
 NEXT_FREE = "(the next free one)"
-TOLD = ["more_subnets", "mtu", "dns_servers", "search_domains", "dhcp_options"]
+TOLD = ["more_subnets", "mtu", "dns_servers", "search_domains", "dhcp_options", "flow_log"]
 """Of one over all hosts; it can be changed."""
 
 
@@ -172,9 +177,10 @@ def _added(site, place):
 
 def _planned(params):
     place = {"kind": "nat", "subnet": NEXT_FREE, "more_subnets": [], "mtu": None}
-    place.update(search_domains=[], dhcp_options={}, **given(params, TOLD))
+    place.update(search_domains=[], dhcp_options={}, flow_log="off")
+    place.update(given(params, TOLD))
     nowhere = dict.fromkeys(["out", "out_address", "provider", "gateway", "addresses"])
-    place.update(bridge=None, vlan=None, dhcp_servers=[], peers=[], flow_log="off", **nowhere)
+    place.update(bridge=None, vlan=None, dhcp_servers=[], peers=[], **nowhere)
     if params["bridge"]:
         place.update(
             kind="bridge", subnet=None, dns_servers=[], dns_domain=None
@@ -244,6 +250,7 @@ def main():
             "dns_servers": {"type": "list", "elements": "str"},
             "search_domains": {"type": "list", "elements": "str"},
             "dhcp_options": {"type": "dict"},
+            "flow_log": {"type": "str", "choices": ["off", "refused", "allowed", "all"]},
             "bridge": {"type": "str"},
             "vlan": {"type": "int"},
             "dhcp_servers": {"type": "list", "elements": "str"},
