@@ -74,7 +74,7 @@ def security_blocking(site: Site) -> Output:
         with results.probe("nacl_explicit_deny"):
             group(site, "denied", OUT, {**ssh, "refuse": True}, network=NETWORK)
             need(not arrives(site, "client", "target", 22), "what a group of the network refuses passes by another one")
-            site.admin.change_group_rules("denied", {"remove": [{**ssh, "refuse": True}]}, TENANT)
+            site.admin.change_group_uses("denied", {"remove": [{"network": NETWORK}]}, TENANT)
             need(arrives(site, "client", "target", 22), "SSH does not pass when it is refused no more")
         with results.probe("sg_restricted_egress"):
             group(site, "client", {**HTTPS, "direction": "out"}, vm="client")

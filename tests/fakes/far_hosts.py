@@ -14,13 +14,12 @@ import threading
 from pathlib import Path
 from typing import Final
 
-import orchestrator.agent.readings.tunnels as measuring
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.readings.tunnels import MeasuredTunnels, ping
 from orchestrator.agent.timing import RealTiming
 from orchestrator.core.readings.tunnels import MAX_TUNNELS
 
 LATE_S: Final = 0.03
-_WAIT_S: Final = 0.5
 _LINK: Final = """
 echo 0 0 > /proc/sys/net/ipv4/ping_group_range
 ip link set tun0 up && ip address add 192.0.2.1/24 dev tun0 && ip address add fd00::1/64 dev tun0 nodad
@@ -60,15 +59,14 @@ class FarHosts:
 
 
 def main(root: Path) -> None:
-    measuring._WAIT_S = _WAIT_S  # type: ignore[misc]
     far = FarHosts()
-    tunnels = measuring.MeasuredTunnels(Paths(root=root, storage=root), RealTiming())
+    tunnels = MeasuredTunnels(Paths(root=root, storage=root), RealTiming())
     steps = []
     for far.measurement in (1, 2, 3):
         tunnels.measure()
         of_last = [[each.address, each.sent, each.lost, each.min_s, each.avg_s] for each in tunnels.last()]
         steps.append({"last": of_last, "silent": tunnels.silent(), "slow": tunnels.slow()})
-    print(json.dumps({"steps": steps, "ipv6": len(measuring.ping(["fd00::2"])["fd00::2"])}))
+    print(json.dumps({"steps": steps, "ipv6": len(ping(["fd00::2"])["fd00::2"])}))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ FAILING: Final[dict[str, set[str]]] = {
         "customer_managed_key_test", "short_lived_credentials_test",
     },
     "network": {
-        "security_blocking", "dns_test", "nvlink_domain",
+        "dns_test", "nvlink_domain",
     },
 }  # fmt: skip
 """What simulated hosts do not show, or vgpuctl does not have: docs/reference/isv.md has the reasons. Who makes one of

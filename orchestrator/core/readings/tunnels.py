@@ -15,7 +15,7 @@ MAX_TUNNELS: Final = 5
 """That a host measures, the same each time: a site of 1,000 hosts has 5,000 of them, and each is as old as the rest."""
 _SLOW_MS: Final = (10, 20, 50, 100, 200, 500)
 """More than the first is slow; text tells the last that is exceeded, so that it changes seldom."""
-_MOST_S: Final = 60.0
+_MAX_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +93,7 @@ def tunnels_from_list(listed: object) -> tuple[Tunnel, ...]:
 def _tunnel(data: Any) -> Tunnel:
     sent, lost, times = data["sent"], data["lost"], (data["min_s"], data["avg_s"])
     counted = type(sent) is int and type(lost) is int and 0 <= lost <= sent and 0 < sent <= 100
-    if not counted or any(time is not None and not 0 <= float(time) <= _MOST_S for time in times):
+    if not counted or any(time is not None and not 0 <= float(time) <= _MAX_S for time in times):
         raise ValueError("no measurement")
     if _key(str(data["address"])) is None:
         raise ValueError("no address")
