@@ -25,11 +25,13 @@ class Tunnel:
     address: str
     """The other host's encapsulation address."""
     sent: int
+    """Packets."""
     lost: int
     """Of those that were sent."""
     min_s: float | None
+    """The shortest time there and back, of packets that were answered; None: none was."""
     avg_s: float | None
-    """There and back, of packets that were answered; None: none was."""
+    """Their mean."""
 
 
 def tunnel_of(address: str, sent: int, times_s: Iterable[float]) -> Tunnel:
