@@ -49,18 +49,27 @@ class MaintenanceKeeper:
         return any(waits) or any(any(its.leaving.values()) for its in turns if its is not None)
 
     def round(self) -> None:
-        """As far as it goes now; VMs that are to move do. For a thread that nobody waits for."""
-        active = self._active()
+        """As far as it goes now; VMs that are to move do. For a thread that nobody waits for. Raises what the first
+        one did that did not go well, once all others have had their round."""
+        active, first = self._active(), None
         if not active:
             self._rests.clear()
         for maintenance_id, act in active:
-            if act == "defragment":
-                self.defragmenter.round(maintenance_id)
-                continue
-            while (turns := self._advance(maintenance_id)) is not None and any(turns.leaving.values()):
-                for host, vms in turns.leaving.items():
-                    for vm, may_stop in vms:
-                        self._leave(turns.maintenance, host, vm, may_stop=may_stop, besides=turns.blocked.get(host))
+            try:
+                if act == "defragment":
+                    self.defragmenter.round(maintenance_id)
+                else:
+                    self._empty(maintenance_id)
+            except VgpuctlError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _empty(self, maintenance_id: str) -> None:
+        while (turns := self._advance(maintenance_id)) is not None and any(turns.leaving.values()):
+            for host, vms in turns.leaving.items():
+                for vm, may_stop in vms:
+                    self._leave(turns.maintenance, host, vm, may_stop=may_stop, besides=turns.blocked.get(host))
 
     def _active(self) -> list[tuple[str, Act]]:
         """Ids and what is done, the oldest first."""

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.event import EventFilter
 from orchestrator.core.maintenance.maintenance import Maintenance, Planned
 from orchestrator.services.maintenance.defragmenting import WantedDefragmentation
 from orchestrator.services.maintenance.maintenances import WantedDrain
+from orchestrator.services.vms.capacity import CapacityService
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane
 from tests.fakes.recount import miscounted
 from tests.operations.moves import MIGRATABLE, OTHER, hosts, small_vm_on_each, where
-from tests.operations.test_driver_upgrades import go_on
+from tests.operations.test_driver_upgrades import go_on, keeper
 
 WHOLE = "l40s-48q"
 
@@ -256,3 +257,20 @@ def test_no_move_waits_in_one_that_was_cancelled_before_it_began(plane: ControlP
     begins_later(plane)
     (move,) = plane.services.maintenances.cancel().moves
     assert (move.state, move.why) == ("left", "it was cancelled before")
+
+
+def test_one_whose_round_fails_keeps_no_other_from_its_own(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (move,) = declared(plane).moves
+    keeper(plane).round()
+    plane.engine.drain()
+
+    def failing(*_: object) -> dict[str, int]:
+        raise NoCapacity("pool.full", "what fits cannot be counted", hint="ask for less")
+
+    monkeypatch.setattr(CapacityService, "count", failing)
+    with pytest.raises(NoCapacity, match="cannot be counted"):  # of the round that it begins
+        plane.services.maintenances.drain(move.target, WantedDrain(policy="stop"))
+    plane.engine.drain()
+    assert move.target not in {host for host, state in where(plane).values() if state == "running"}

@@ -151,6 +151,28 @@ def test_a_full_pool_is_refused_by_name_before_anything_is_stored(bare: ControlP
     assert bare.services.vms.create(wanted).operation is not None
 
 
+def test_an_offering_whose_pool_is_full_counts_none_and_keeps_nothing_from_others(bare: ControlPlane) -> None:
+    bare.machine(L40S_HOST).pools["fast"].capacity_bytes = 30 * GIB
+    run(bare, bare.services.pools.create("fast").operation)
+    services, plain = bare.services, "l40s-12q-equal"
+    services.offerings.put(replace(MIGRATABLE, name="pooled", pool="fast", disk="20GiB"), look_up=False)
+    assert services.capacity.count([plain, "pooled"]) == {plain: 12, "pooled": 8}
+    services.volumes.create("default", "data", SIZE, pool="fast")
+    rows = {row.profile: row for row in services.capacity.capacity(Question(each=True))}
+    assert (rows[plain].fits_now, rows["pooled"].fits_now) == (12, 0)
+    assert rows["pooled"].reason is not None
+    assert "pool fast has 10GiB left, not 20GiB" in rows["pooled"].reason.message
+    (mine,) = [row for row in services.capacity.room(Question(each=True), "default") if row.profile == "pooled"]
+    assert mine.reason is not None
+    assert (mine.fits_now, mine.reason.code, "10GiB" in mine.reason.message) == (0, "pool.full", False)
+    free = {info.offering.name: info.free for info in services.profiles.list()}
+    assert (free[plain], free["pooled"]) == (12, 0)
+    assert services.capacity.count([plain, "pooled"]) == {plain: 12, "pooled": 0}
+    assert services.capacity.gains({}) == ()
+    refused("pool.full", NoCapacity, lambda: services.capacity.capacity(Question(profile="pooled", disk_bytes=SIZE)))
+    refused("pool.full", NoCapacity, lambda: services.capacity.explain(Question(profile="pooled", disk_bytes=SIZE)))
+
+
 def test_what_nobody_claims_in_a_pool_is_not_promised_again(bare: ControlPlane) -> None:
     pool = bare.machine(L40S_HOST).pools["fast"]
     run(bare, bare.services.pools.create("fast").operation)

@@ -19,7 +19,7 @@ from orchestrator.core.advice.explain import (
 )
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, GpuRow, gpu_map, own_gpus
 from orchestrator.core.advice.overview import FleetUse, RackUse, by_rack
-from orchestrator.core.errors import Conflict, NotFound, Reason
+from orchestrator.core.errors import Conflict, NoCapacity, NotFound, Reason
 from orchestrator.core.maintenance.maintenance import FitGain
 from orchestrator.core.names import check_name
 from orchestrator.core.offerings.offering import Offering, check_supported, has_whole_pages, unsupported
@@ -144,7 +144,7 @@ class CapacityService:
 
         :raises NotFound: ``profile.unknown``, ``network.unknown``, ``volume.unknown``
         :raises InvalidInput: ``network.repeated``, ``volume.repeated`` …; :raises Conflict: ``volume.…``
-        :raises Conflict, NotFound: of one profile, as :meth:`explain`; of everything it counts for none
+        :raises Conflict, NoCapacity, NotFound: of one profile, as :meth:`explain`; of everything it counts for none
         """
         with self.index.current() as index, self.store.read() as tx:
             now = index.fleet().of_tenant(question.tenant)
@@ -219,6 +219,7 @@ class CapacityService:
             offering = known.resolve(question.profile)
             question = known.sized(question, offering)
             wanted = self._wanted(tx, question, offering, _ties(tx, question, question.host))
+            check_pool_has(tx, wanted.vm.pool, question.disk_bytes)
             exact = request_for(wanted)
             request = request_for(in_coarse_steps(wanted)) if coarse else exact
             amounts = _amounts(question, offering)
@@ -313,23 +314,24 @@ class CapacityService:
     def _counted(
         self, tx: Transaction, question: Question, offering: Offering, ties: _Ties, *, coarse: bool = False
     ) -> FitQuery:
-        """Where it is the only question, a refusal of its roles is raised."""
+        """Where it is the only question, a refusal by its pool or of its roles is raised."""
         wanted = self._wanted(tx, question, offering, ties)
         request = request_for(in_coarse_steps(wanted) if coarse else wanted)
         refused = None
         try:
+            check_pool_has(tx, wanted.vm.pool, question.disk_bytes)
             check_roles_where_placed(tx, self.index.engine, request, offering)
-        except (Conflict, NotFound) as error:
+        except (Conflict, NoCapacity, NotFound) as error:
             if not question.each:
                 raise
-            refused = Reason(code=error.code, message=error.message)
+            told = error.told if coarse and isinstance(error, NoCapacity) else None
+            refused = told or Reason(code=error.code, message=error.message)
         return FitQuery(request=request, one_per_host=offering.anti_affinity == "host", refused=refused)
 
     def _wanted(self, tx: Transaction, question: Question, offering: Offering, ties: _Ties) -> Wanted:
         check_supported(offering)
         check_name(question.tenant, what="tenant")
         pool = pool_on_hosts(tx, question.pool, question.tenant, offering)
-        check_pool_has(tx, pool, question.disk_bytes)
         question = replace(question, host=ties.host, pool=pool, volumes=ties.volumes)
         tied = replace(question, disk_bytes=question.host_disk_bytes + ties.disk_bytes)
         bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count)

@@ -26,7 +26,7 @@ class FitQuery:
     one_per_host: bool
     """No two VMs of its offering and tenant are on one host."""
     refused: Reason | None
-    """Why the roles that its offering asks for cannot be run in its guest; None: they can."""
+    """Why its pool does not take its disk, or the roles that its offering asks for cannot be run in its guest."""
 
     def count(self, fleet: Fleet) -> int:
         """VMs that fit without moving any."""
