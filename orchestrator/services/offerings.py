@@ -70,7 +70,7 @@ class OfferingService:
                 check_may_be_usual(tx, offering.pool)
             if existing is None:
                 _check_free(shipped, offering, types)
-            else:
+            elif replace(existing, pool=offering.pool) != offering:  # a pool is of disks to come alone
                 _check_unused(tx, offering.name, "changed", hint="add it under another name")
             tx.offerings.put(offering)
             self._note(tx, "set_offering", offering.name)

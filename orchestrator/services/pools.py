@@ -163,7 +163,7 @@ def _check_unnamed(tx: Transaction, name: str) -> None:
         hint = f"'vgpuctl policy set {usual[0]} pool=none' has its disks lie on hosts"
         raise Conflict("pool.in_use", f"policies name pool {name}: of {', '.join(usual[:5])}", hint=hint)
     if offered := [offering.name for offering in tx.offerings.list() if offering.pool == name]:
-        hint = f"'vgpuctl profile remove {offered[0]}', or put it without the pool"
+        hint = f"add it again without the pool, also while VMs have it, or 'vgpuctl profile remove {offered[0]}'"
         raise Conflict("pool.in_use", f"offerings name pool {name}: {', '.join(offered[:5])}", hint=hint)
 
 

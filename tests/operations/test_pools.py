@@ -208,6 +208,9 @@ def test_what_names_no_pool_lies_where_its_tenants_policy_says(plane: ControlPla
     assert volumes.create("default", "usual", SIZE, pool="fast").volume == volume
     on_host = volumes.create("default", "own", SIZE, host=L40S_HOST).volume
     assert (on_host.pool, on_host.host) == (None, L40S_HOST)
+    assert volumes.create("default", "own", SIZE, host=L40S_HOST, pool="none").volume == on_host
+    both = partial(volumes.create, "default", "own", SIZE, host=L40S_HOST, pool="fast")
+    refused("volume.host_and_pool", InvalidInput, both)
     wanted = replace(create_vm("usual", profile=MIGRATABLE.name), host=L40S_HOST)
     run(plane, plane.services.vms.create(wanted).operation)
     assert plane.services.vms.get("default", "usual").spec.pool == volume.pool
@@ -275,6 +278,8 @@ def test_an_offering_says_it_before_the_policy_and_a_request_before_both(plane: 
     run(plane, services.volumes.delete("default", "data").operation)
     error = refused("pool.in_use", Conflict, lambda: services.pools.delete("fast"))
     assert "offerings name pool fast: pooled" in error.message
+    refused("offering.in_use", Conflict, lambda: services.offerings.remove("pooled"))  # "own" has it
+    services.offerings.put(replace(offering, pool=None), look_up=False)
 
 
 def test_the_same_request_again_is_the_same_vm(plane: ControlPlane) -> None:

@@ -68,7 +68,7 @@ class VolumeService:
             ``host.kept``"""
         check_name(name, what="volume")
         _check_size(size_bytes)
-        if host is not None and pool is not None:
+        if host is not None and pool not in {None, NO_POOL}:
             raise InvalidInput("volume.host_and_pool", "a volume in a pool lies on no host", hint="name one of both")
         capacity = None if host is None else self._capacity(host)
         with self.store.begin() as tx:
