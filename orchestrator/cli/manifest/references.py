@@ -131,7 +131,12 @@ def _volumes(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Ite
 
 def _pools(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
     volumes = [volume for volume in wanted.volumes if volume.key not in existing.volumes]
-    users = [*((vm.pool, _said(vm)) for vm in new), *((volume.pool, f"volume {volume.key}") for volume in volumes)]
+    offerings = [one.offering for one in wanted.offerings if existing.offerings.get(one.name) != one.offering]
+    users = [
+        *((offering.pool, f"offering {offering.name}") for offering in offerings),
+        *((vm.pool, _said(vm)) for vm in new),
+        *((volume.pool, f"volume {volume.key}") for volume in volumes),
+    ]
     for name in sorted({pool for pool, _ in users if pool not in {None, NO_POOL}}):
         yield from _refused(partial(client.pool, name), "pool", name, [user for pool, user in users if pool == name])
 

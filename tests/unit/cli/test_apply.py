@@ -260,6 +260,8 @@ tenants:
   - {name: red, quota: {"vgpus:t4-smal": 2, "devices:T4": 1, "vgpus:GRID T4-1Q": 1, vms: 3}}
 networks:
   - {name: lan, tenant: rad, subnet: 10.9.0.0/24}
+offerings:
+  - {name: pooled, kind: time_sliced, vgpu_type: GRID T4-1Q, pool: fsat}
 vms:
   - {name: one, profile: t4-smal, image: guest}
   - {name: two, profile: t4-small, image: gest, network: none, host: gpu7, tenant: nobody}
@@ -286,6 +288,7 @@ def test_a_file_that_names_what_is_not_there_is_refused_before_anything_is_plann
         ("host.unknown", ["vm nobody/two"]),
         ("gpu.unknown", ["vm default/three"]),
         ("gpu.unknown", ["vm default/four"]),
+        ("pool.unknown", ["offering pooled"]),
     ]
     assert "did you mean guest?" in error["reasons"][3]["message"]
     assert _states(client) == {}
