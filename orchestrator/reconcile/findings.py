@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.core.actions.host_actions import UndefineDomain
 from orchestrator.core.diff import Severity, StoredFinding
 from orchestrator.core.diff.health import GPU_FAULT
-from orchestrator.core.diff.orphans import removal_of
+from orchestrator.core.diff.orphans import removal_of, undefinition_of
 from orchestrator.core.errors import NotFound
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
@@ -66,13 +65,17 @@ class FindingService:
         with self.store.read() as tx:
             snapshot = tx.hosts.snapshot(host)
         actions = () if snapshot is None else removal_of(snapshot, owner)
-        if not actions or not any(owner in {stored.vm, *stored.subject.split(".")} for stored in unknown):
+        if (
+            snapshot is None
+            or not actions
+            or not any(owner in {stored.vm, *stored.subject.split(".")} for stored in unknown)
+        ):
             raise NotFound(
                 "finding.unknown",
                 f"host {host} has nothing of {owner[:63]!a} that the database does not know",
                 hint="'vgpuctl doctor' looks again and lists what there is",
             )
-        return self.repairer.remove(host, owner, (*actions, UndefineDomain(vm=owner)))
+        return self.repairer.remove(host, owner, (*actions, *undefinition_of(snapshot, owner)))
 
     def gpu_faults(self) -> dict[str, str]:
         """VM's id → what is wrong with its GPU and what that means, in words that name no host."""

@@ -111,6 +111,20 @@ def test_it_is_removed_when_somebody_says_so_and_its_data_volume_by_another_word
     assert plane.services.vms.get("default", "known").state == "running"
 
 
+def test_what_is_removed_leaves_a_domain_of_that_id_that_the_hosts_ledger_does_not_know(
+    young: tuple[ControlPlane, Vm],
+) -> None:
+    plane, lost = young
+    machine = plane.machine(T4_HOST)
+    machine.domains[lost.id] = (machine.domains[lost.id][0], False)
+    machine.foreign.add(lost.id)
+    (operation,) = plane.findings.remove(host=T4_HOST, owner=lost.id)
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "done"
+    assert lost.id in machine.domains
+    assert all(owner != lost.id for owner, _, _ in machine.volumes.values())
+
+
 def test_a_vm_that_the_database_knows_is_not_removed_so(young: tuple[ControlPlane, Vm]) -> None:
     plane, _ = young
     known = plane.services.vms.get("default", "known")

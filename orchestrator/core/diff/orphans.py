@@ -194,6 +194,12 @@ def removal_of(snapshot: HostSnapshot, owner: str) -> tuple[HostAction, ...]:
     return tuple(actions)
 
 
+def undefinition_of(snapshot: HostSnapshot, owner: str) -> tuple[HostAction, ...]:
+    """With it the host forgets what of that VM is gone; nothing where somebody else has made a domain of its id."""
+    foreign = any(one.uuid == owner and one.owner is None for one in snapshot.domains)
+    return () if foreign else (UndefineDomain(vm=owner),)
+
+
 def volume_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """Those that are missing, then those that nobody knows. Files that we did not make are their owner's."""
     files = {item.name for item in snapshot.data}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.core.actions.host_actions import DeleteVolume, UndefineDomain
+from orchestrator.core.actions.host_actions import DeleteVolume
 from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
 from orchestrator.core.actions.volumes import DeleteDataVolume
-from orchestrator.core.diff.orphans import removal_of
+from orchestrator.core.diff.orphans import removal_of, undefinition_of
 from orchestrator.core.errors import Conflict, Fatal, Unknown
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.hosts.pool import pool_of
@@ -94,7 +94,8 @@ def _give_up(context: Context) -> str:
             if not _is_in_pool(action):
                 context.perform(action)
         context.perform(LeaveDisks(vm=name, files=()))
-        context.perform(UndefineDomain(vm=name))  # devices of it that are gone are forgotten with it
+        for action in undefinition_of(snapshot, name):  # devices of it that are gone are forgotten with it
+            context.perform(action)
     left = [thing for name in gone for thing in context.world.link.things_of(context.host(), name)]
     if left:
         what = "the host still shows something of VMs that run elsewhere"

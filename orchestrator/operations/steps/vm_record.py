@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from orchestrator.core.actions.host_actions import UndefineDomain
 from orchestrator.core.actions.pools import LeaveDisks
-from orchestrator.core.diff.orphans import removal_of
+from orchestrator.core.diff.orphans import removal_of, undefinition_of
 from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.guest.guest import secret_of
@@ -162,7 +161,8 @@ def _clear(context: Context, places: Iterable[Vm]) -> None:
         with context.at(place.host) as other:
             if files := shared_files(place):
                 other.perform(LeaveDisks(vm=context.subject, files=files))
-            for action in (*removal_of(other.observe(), context.subject), UndefineDomain(vm=context.subject)):
+            seen = other.observe()
+            for action in (*removal_of(seen, context.subject), *undefinition_of(seen, context.subject)):
                 other.perform(action)
 
 
