@@ -7,13 +7,15 @@ by its own id: nobody finds it by a name, and no list has it but that of its hos
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Final
 
 from sqlalchemy import delete, insert
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Bug
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.events import Events
@@ -53,6 +55,10 @@ class HeldPlaces:
         for gone in map(vm_of, self._db.execute(REMOVE_VM, {"its_id": place_id})):
             self._usage.touch(gone.host)
             forget_vm(place_id)
+
+    def give(self, place_id: str, devices: Sequence[Device]) -> None:
+        """Others than it was held with, which no event tells of: it is no VM."""
+        self._db.execute(CHANGE_VM, {"its_id": place_id, "devices": [asdict(device) for device in devices]})
 
     def exchange(self, vm_id: str, place_id: str) -> None:
         """The VM is where its place was held, with the devices it has there, and the place is where the VM was."""

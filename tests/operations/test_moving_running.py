@@ -12,7 +12,12 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.vms.lease import TenantPolicy
 from orchestrator.services.messages import MoveVm
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane
+from tests.operations import evacuations, moves
 from tests.operations.moves import OTHER, move_running, with_running_vm
+from tests.operations.of_one_vm import Case
+
+_KINDS = ("move_vm_cold", "move_running_vm", "evacuate_vm")
+_WITH_VGPU = tuple(case for case in (*moves.CASES, *evacuations.CASES) if case[1] in _KINDS)
 
 
 @pytest.fixture
@@ -67,6 +72,31 @@ def test_it_is_not_stopped_for_a_vgpu_that_cannot_be_made_there(plane: ControlPl
     vm = plane.services.vms.get("default", "train")
     assert (vm.host, vm.state, runs_on(plane)) == (L40S_HOST, "running", [L40S_HOST])
     assert "StopDomain" not in plane.hosts.effects
+
+
+@pytest.mark.parametrize("case", _WITH_VGPU, ids=[case[0] for case in _WITH_VGPU])
+@pytest.mark.parametrize("functions", ["off", "taken"])
+def test_its_vgpu_is_made_there_as_it_is_at_a_start(tmp_path: Path, case: Case, functions: str) -> None:
+    """The host was booted, or somebody took the function by hand, since it was seen."""
+    plane = control_plane(tmp_path)
+    _, _, before, begin = case
+    before(plane)
+    operation, machine = str(begin(plane)), plane.machine(OTHER)
+    with plane.store.read() as tx:
+        (held,) = (device.function for claim in tx.claims.of_host(OTHER) for device in claim.devices)
+    machine.gpus[0].enabled = functions != "off"
+    if functions == "taken":
+        machine.vf_types[held] = ("NVIDIA L40S-12Q", None)
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "done"
+    vm = plane.services.vms.get("default", "train")
+    assert (vm.host, vm.state, vm.devices[0].parent == held) == (OTHER, "running", functions == "off")
+    assert machine.vf_types[vm.devices[0].parent][1] == vm.id
+    with plane.store.read() as tx:
+        assert [one.function for claim in tx.claims.list() for one in claim.devices] == [vm.devices[0].parent]
+        changes = [event.change for event in tx.events.new(0, most=999) if event.change.noun == "vm"]
+        assert {change.subject for change in changes if change.host == OTHER} == {vm.id}, "a place is no VM"
+    plane.store.close()
 
 
 def test_it_runs_there_before_the_host_that_it_left_is_cleared(plane: ControlPlane) -> None:

@@ -28,7 +28,15 @@ _SHARED = (CreateGpuInstance, SetGpuSetting)
 
 def make_devices(context: Context) -> str:
     """All that the VM has; what is there already is left as it is."""
-    vm = context.known_vm()
+    vm = make_devices_at(context, context.known_vm())
+    for action in giving_nic(vm.id, vm.nic):
+        context.make(action.vf, action)
+    return ", ".join(_shown(vm))
+
+
+def make_devices_at(context: Context, vm: Vm) -> Vm:
+    """``vm``: the operation's, or the place that is held for it where it moves, on the operation's host. As it is then:
+    another function of a GPU may have had to do."""
     for number in range(len(vm.devices)):
         try:
             _make(context, vm.devices[number])
@@ -37,9 +45,7 @@ def make_devices(context: Context) -> str:
                 raise
             vm = _redraw(context, vm, number, error)
             _make(context, vm.devices[number])
-    for action in giving_nic(vm.id, vm.nic):
-        context.make(action.vf, action)
-    return ", ".join(_shown(vm))
+    return vm
 
 
 def _shown(vm: Vm) -> Iterator[str]:
@@ -65,7 +71,7 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
     """Another function of the claimed GPU, or the same one once the GPU's functions are on again."""
     before = vm.devices[number]
     gpu = _gpu_now(context, before.gpu)
-    if still_free(gpu, before, vm.id) and cause.code != "vgpu.foreign":
+    if still_free(gpu, before, context.subject) and cause.code != "vgpu.foreign":
         return vm
     if vm.spec.adopted is not None:  # its definition names the device, and is not ours to change
         raise _taken_away(gpu, vm, before) from cause
@@ -83,7 +89,10 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
             tx.claims.move_function(vm.id, number, device.function)
         except ClaimLost as error:
             raise _taken_away(gpu, vm, before) from error
-        tx.vms.change(vm.id, devices=moved.devices)
+        if vm.id == context.subject:
+            tx.vms.change(vm.id, devices=moved.devices)
+        else:
+            tx.places.give(vm.id, moved.devices)
     return moved
 
 
@@ -139,12 +148,6 @@ def _remove(context: Context) -> None:
     for device in reversed(vm.devices):
         for action in remove(vm.id, device):
             context.perform(action)
-
-
-def make_devices_at(context: Context, place: Vm) -> None:
-    """Those that the VM will have where it moves; its own ones are elsewhere."""
-    for device in place.devices:
-        _make(context, device)
 
 
 def remove_made(context: Context, devices: Iterable[Device]) -> None:

@@ -71,8 +71,7 @@ def _empty_disk(context: Context) -> None:
 
 
 def _make_devices(context: Context) -> str:
-    place = place_of(context)
-    make_devices_at(context, place)
+    place = make_devices_at(context, place_of(context))
     return ", ".join(f"{device.type_name} on {device.parent}" for device in place.devices)
 
 
