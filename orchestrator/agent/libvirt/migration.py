@@ -226,27 +226,36 @@ class _Migration:
         self._pause_ms = pause_ms
         self._process = process
         self._error: Exception | None = None
-        self._cancelled = False
+        self._ended = threading.Event()
+        self._unwanted = self._cancelled = False
         self._polls = 0
         self._copied = 0
         """Looks since all of its memory was sent once: to start QEMU there and to copy disks takes what it takes."""
         self._reached = MoveProgress(done=0, left=0)
+        self._phase = ""
+        self._ran_at = time.monotonic()
+        """Last that it was seen to."""
         self._stopped_at: float | None = None
 
     def run(self, progress: Callable[[MoveProgress], bool], gone: Callable[[MovedVm], None]) -> None:
         thread = threading.Thread(target=self._migrate, name="migration", daemon=True)
         thread.start()
+        asking = threading.Thread(target=self._ask, name="migration's progress", daemon=True)
+        asking.start()
+        polls = 0
         while thread.is_alive():
             thread.join(_POLL_S)
-            self._polls += 1
-            phase = self._phase()
-            if phase == _HAS_GONE and self._process is not None and self._process.has_ended():
+            polls += 1
+            ended = self._process is not None and self._process.has_ended()
+            self._phase = self._phase_now(ended=ended)
+            if ended and self._phase == _HAS_GONE:
                 gone(self._moved())
                 thread.join()
                 log.info("libvirt has removed a domain that has left: %s", self._error or "done")
                 return
-            with suppress(libvirt.libvirtError):  # it has ended meanwhile
-                self._see_to_it(progress, sent=phase in _SENT)
+            if not polls % _PROGRESS_POLLS and not progress(self._reached):
+                self._unwanted = True
+        asking.join()
         if self._error is None:
             gone(self._moved())
         elif self._cancelled:
@@ -254,35 +263,45 @@ class _Migration:
         else:
             raise self._error
 
-    def _phase(self) -> str:
-        """Of one that stands still: its file is written often before that."""
-        return "" if self._process is None or self._stopped_at is None else self._process.phase()
+    def _phase_now(self, *, ended: bool) -> str:
+        """Of one that stands still or whose QEMU has ended: its file is written often before that."""
+        still = ended or self._stopped_at is not None
+        return self._process.phase() if self._process is not None and still else ""
 
     def _moved(self) -> MovedVm:
-        now = time.monotonic()
-        return MovedVm(sent_bytes=self._reached.done, paused_ms=round((now - (self._stopped_at or now)) * 1000))
+        """It stands still since it was not seen to run any more: libvirt may not have said that it has stopped."""
+        paused_s = time.monotonic() - (self._stopped_at or self._ran_at)
+        return MovedVm(sent_bytes=self._reached.done, paused_ms=round(paused_s * 1000))
 
     def _migrate(self) -> None:
         try:
             self._domain.migrateToURI3(self._target, self._parameters, self._flags)
         except libvirt.libvirtError as error:
             self._error = error
+        finally:
+            self._ended.set()
 
-    def _see_to_it(self, progress: Callable[[MoveProgress], bool], *, sent: bool) -> None:
-        """``sent``: there is nothing left to end, and libvirt would not answer until it has cleaned up."""
+    def _ask(self) -> None:
+        """On a thread of its own: libvirt answers nothing about the domain while it cleans up."""
+        while not self._ended.wait(_POLL_S):
+            self._polls += 1
+            with suppress(libvirt.libvirtError):  # it has ended meanwhile
+                self._see_to_it()
+
+    def _see_to_it(self) -> None:
         reports = not self._polls % _PROGRESS_POLLS
         sends = self._reached.done > 0  # and so may stop: until then the other host's QEMU starts
-        if self._stopped_at is None and (reports or sends) and self._domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
-            self._stopped_at = time.monotonic()
-            return
-        if not reports:
-            return
-        if sent:
-            progress(self._reached)
+        if self._stopped_at is None and (reports or sends):
+            asked_at = time.monotonic()
+            if self._domain.state()[0] != libvirt.VIR_DOMAIN_RUNNING:
+                self._stopped_at = asked_at
+                return
+            self._ran_at = asked_at
+        if not reports or self._phase in _SENT:  # there is nothing left to end
             return
         stats = self._domain.jobStats()
         self._reached = _progress(stats)
-        if not self._cancelled and not progress(self._reached):
+        if self._unwanted and not self._cancelled:
             self._domain.abortJob()
             self._cancelled = True
         self._copied += int(stats.get(libvirt.VIR_DOMAIN_JOB_MEMORY_ITERATION, 0)) > 1

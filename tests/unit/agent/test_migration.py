@@ -116,6 +116,49 @@ def test_it_has_gone_when_its_qemu_has_ended_though_libvirt_still_cleans_up(tmp_
     assert told == ["its QEMU ends", "gone"]
 
 
+class _Quick(_Confirming):
+    """Is seen to run, and before the next look it has stopped, was confirmed and its QEMU has ended."""
+
+    def __init__(self, status: Path, qemu: subprocess.Popen[bytes]) -> None:
+        super().__init__("")
+        self._status, self._qemu = status, qemu
+
+    def state(self) -> tuple[int, int]:
+        self._asked += 1
+        if self._asked == 1:
+            return libvirt.VIR_DOMAIN_RUNNING, 0
+        _write_phase(self._status, "confirm3")
+        self._qemu.kill()
+        self.cleaned_up.wait(30)
+        raise libvirt.libvirtError("it is gone")
+
+    def jobStats(self) -> dict[str, int]:  # noqa: N802 - libvirt's
+        return {libvirt.VIR_DOMAIN_JOB_DATA_PROCESSED: 7}
+
+    def migrateSetMaxDowntime(self, limit_ms: int) -> None:  # noqa: N802 - libvirt's
+        assert limit_ms
+
+
+def test_it_has_gone_though_nobody_saw_that_it_had_stopped(tmp_path: Path) -> None:
+    told = list[tuple[bool, int]]()
+    with subprocess.Popen(["sleep", "60"]) as qemu:
+        domain = _Quick(tmp_path / "vm.xml", qemu)
+
+        def gone(moved: MovedVm) -> None:
+            told.append((domain.cleaned_up.is_set(), moved.paused_ms))
+            domain.cleaned_up.set()
+
+        late = threading.Timer(5.0, domain.cleaned_up.set)
+        late.start()
+        process = migration.QemuProcess(tmp_path / "vm.xml", os.pidfd_open(qemu.pid))
+        _moving(domain, process).run(lambda _: True, gone)
+        late.cancel()
+        os.close(process.pidfd)
+    ((too_late, paused_ms),) = told
+    assert not too_late
+    assert 0 < paused_ms < 5000
+
+
 @pytest.mark.parametrize("phase", ["perform3_done", "confirm3_cancelled", ""])
 def test_what_ended_before_the_other_host_had_all_of_it_has_not_gone(tmp_path: Path, phase: str) -> None:
     domain, gone = _Confirming("the other end is gone"), list[MovedVm]()
