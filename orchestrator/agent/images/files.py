@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,8 +30,9 @@ def is_partial(path: Path) -> bool:
 
 
 @contextmanager
-def written_whole(target: Path, *, mode: int) -> Iterator[Path]:
-    """A path to write to; when the block ends well the file is synced to disk and renamed to ``target``.
+def written_whole(target: Path, *, mode: int, check: Callable[[], None] | None = None) -> Iterator[Path]:
+    """A path to write to; when the block ends well the file is synced to disk and renamed to ``target``. ``check``:
+    called directly before that; if it raises, nothing is there.
 
     :raises Fatal: ``host.disk_full``, ``host.storage_failed``
     """
@@ -40,6 +41,8 @@ def written_whole(target: Path, *, mode: int) -> Iterator[Path]:
         yield part
         part.chmod(mode)
         sync(part)
+        if check is not None:
+            check()
         part.replace(target)
         sync(target.parent)
     except OSError as error:

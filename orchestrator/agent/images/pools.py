@@ -14,7 +14,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -37,7 +37,7 @@ _HOLD: Final = ("volumes", "data")
 _LIMIT_S: Final = 3.0
 """A file system over the network may not answer at all; then its pool is told so, and nothing else waits for it."""
 _CHANGE_S: Final = 30.0
-"""The same where its directories are made or removed."""
+"""The same where something is changed there."""
 _SILENT: Final = "its file system does not answer"
 _WRITES: Final = 101
 """RAW_LOCK_PERM_BASE and BLK_PERM_WRITE's bit of QEMU's block/file-posix.c: held by who writes."""
@@ -52,6 +52,7 @@ _BLOCK: Final = 512
 
 
 T = TypeVar("T")
+_Check = Callable[[], None]
 _Observed = tuple[PoolSnapshot, tuple[FileSnapshot, ...]]
 """A pool, and the disks there of VMs of this host."""
 
@@ -84,14 +85,14 @@ class MountedPools:
         """:raises Retryable: ``pool.not_mounted``, ``pool.silent``, ``pool.unreadable``
         :raises Conflict: ``pool.is_another``, ``pool.no_locks``
         :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
-        return self.within_limit(action.name, partial(_declared, action, self._mounted(action.name)), _CHANGE_S)
+        return self._changed(action.name, partial(_declared, action, self._mounted(action.name)))
 
     def withdraw(self, action: WithdrawPool) -> ActionResult:
         """Gone already is fine.
 
         :raises Retryable: ``pool.not_mounted``, ``pool.silent``, ``pool.unreadable``
         :raises Conflict: ``pool.in_use``"""
-        return self.within_limit(action.name, partial(_withdrawn, action, self._mounted(action.name)), _CHANGE_S)
+        return self._changed(action.name, partial(_withdrawn, action, self._mounted(action.name)))
 
     def observe(self, owners: Mapping[str, str]) -> tuple[tuple[PoolSnapshot, ...], tuple[FileSnapshot, ...]]:
         """Those that are mounted, and of the disks there those of VMs of this host. ``owners``: file → VM."""
@@ -126,9 +127,11 @@ class MountedPools:
         """This host alone may open it from now on, whoever might before. Whether it was another's, or nobody's.
 
         :raises Conflict: ``pool.open_elsewhere``"""
-        own = self._own_id()
+        own, pool = self._own_id(), pool_of(file) or ""
+        directory = self.home(pool)
 
-        def taken(directory: Path) -> bool:
+        def taken(still_asked: _Check) -> bool:
+            _check_is(pool, directory)
             if _text(_lease(directory, file)) == own:
                 return False
             if path.exists() and is_written(path) and not self._is_locked_here(path):
@@ -136,20 +139,24 @@ class MountedPools:
                     "pool.open_elsewhere", "another host has the disk in the pool open for writing",
                     hint="the VM must be stopped there first", details=file,
                 )  # fmt: skip
-            with files.written_whole(_lease(directory, file), mode=0o644) as part:
+            with files.written_whole(_lease(directory, file), mode=0o644, check=still_asked) as part:
                 part.write_text(f"{own}\n")
             return True
 
-        return self.asked(pool_of(file) or "", taken)
+        return self._changed(short_of(pool), taken)
 
     def let_go(self, file: str) -> None:
         """If it is held here."""
-        own = self._own_id()
+        own, pool = self._own_id(), pool_of(file) or ""
+        directory = self.home(pool)
 
-        def left(directory: Path) -> bool:
-            return _text(_lease(directory, file)) == own and files.remove(_lease(directory, file))
+        def left(still_asked: _Check) -> None:
+            _check_is(pool, directory)
+            if _text(_lease(directory, file)) == own:
+                still_asked()
+                files.remove(_lease(directory, file))
 
-        self.asked(pool_of(file) or "", left)
+        self._changed(short_of(pool), left)
 
     def _is_locked_here(self, path: Path) -> bool:
         """Whether the lock on writing is of a process on this host: a VM that came while it runs has it before it goes
@@ -196,9 +203,23 @@ class MountedPools:
         :raises Retryable: ``pool.silent``: it may still end, and nothing is asked of the pool until then"""
         answer = self._asked(pool, ask, _LIMIT_S if limit_s is None else limit_s)
         if answer is None:
-            hint = "what it is mounted from is away, or the network to it: look there"
+            hint = "what it is mounted from is away or slow, or the network to it: look there"
             raise Retryable("pool.silent", f"pool {pool} does not answer on the host", hint=hint)
         return answer.result()
+
+    def _changed(self, pool: str, change: Callable[[_Check], T]) -> T:
+        """As :meth:`within_limit`. ``change`` calls what it gets directly before whatever it changes: that raises once
+        nobody waits for it, who may have taken all back by then."""
+        given_up = threading.Event()
+
+        def still_asked() -> None:
+            if given_up.is_set():
+                raise CancelledError
+
+        try:
+            return self.within_limit(pool, partial(change, still_asked), _CHANGE_S)
+        finally:
+            given_up.set()
 
     def of_images(self, pool: Mount, ask: Callable[[], T], limit_s: float) -> T:
         """As :meth:`within_limit`, where much is read, or waited for: that takes long in a pool that is well.
@@ -232,7 +253,7 @@ def _answered(answer: Future[T], ask: Callable[[], T]) -> None:
         answer.set_exception(error)
 
 
-def _declared(action: DeclarePool, directory: Path) -> ActionResult:
+def _declared(action: DeclarePool, directory: Path, still_asked: _Check) -> ActionResult:
     pool_id = _id_in(directory)
     if pool_id is not None and pool_id != action.pool_id:
         raise _another(action.name, pool_id)
@@ -244,12 +265,12 @@ def _declared(action: DeclarePool, directory: Path) -> ActionResult:
     except OSError as error:
         raise files.storage_error(error) from error
     if pool_id is None:
-        with files.written_whole(directory / MARKER, mode=0o644) as part:
+        with files.written_whole(directory / MARKER, mode=0o644, check=still_asked) as part:
             part.write_text(f"{action.pool_id}\n")
     return ActionResult(changed=pool_id is None)
 
 
-def _withdrawn(action: WithdrawPool, directory: Path) -> ActionResult:
+def _withdrawn(action: WithdrawPool, directory: Path, still_asked: _Check) -> ActionResult:
     if _id_in(directory) != action.pool_id:
         return ActionResult(changed=False)
     try:
@@ -262,11 +283,14 @@ def _withdrawn(action: WithdrawPool, directory: Path) -> ActionResult:
             )  # fmt: skip
         for kind in _DIRECTORIES:
             for path in (directory / kind).glob("*"):
+                still_asked()
                 path.unlink()
             if (directory / kind).is_dir():
+                still_asked()
                 (directory / kind).rmdir()
     except OSError as error:
         raise files.storage_error(error) from error
+    still_asked()
     return ActionResult(changed=files.remove(directory / MARKER))
 
 

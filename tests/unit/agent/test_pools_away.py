@@ -7,11 +7,13 @@ import errno
 import os
 import shutil
 import threading
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.images import files
 from orchestrator.agent.images import pools as pools_module
 from orchestrator.agent.images import store as store_module
 from orchestrator.agent.images.pools import MARKER
@@ -153,6 +155,30 @@ def test_nothing_waits_longer_than_its_limit_for_a_pool_that_hangs(
     ):
         refused("pool.silent", Retryable, change)
     answers.set()
+
+
+def test_what_was_refused_as_silent_is_not_done_later(
+    disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The VM runs where its disk was held by then, or the pool is known under another id."""
+    one, two = disks
+    answers, begun, synced = threading.Event(), threading.Event(), files.sync
+
+    def sync_late(path: Path) -> None:
+        begun.set()
+        assert answers.wait(30)
+        synced(path)
+
+    monkeypatch.setattr(files, "sync", sync_late)
+    monkeypatch.setattr(pools_module, "_CHANGE_S", 0.05)
+    marker, held = one.shared / MARKER, one.shared / "leases" / DISK
+    refused("pool.silent", Retryable, lambda: two.storage.pools.hold(DISK, two.disk))
+    assert begun.is_set()
+    marker.unlink()
+    refused("pool.silent", Retryable, lambda: one.storage.pools.declare(DECLARE))
+    answers.set()
+    wait([question for host in disks for question in host.storage.pools._overdue.values()], 30)
+    assert (held.read_text(), marker.exists()) == (f"{'aa' * 16}\n", False)
 
 
 def test_a_ledger_is_settled_while_the_pool_is_away(disks: tuple[Host, Host]) -> None:
