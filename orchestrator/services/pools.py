@@ -54,7 +54,7 @@ class PoolService:
         with self.store.begin() as tx:
             tx.pools.add(pool)
             if writes is None:
-                raise not_reached(name, host)
+                raise not_reached(name, host, f"; of many the first {_ASKED} are asked, and --host names another")
             started = self._begin(tx, "create_pool", pool, writes)
         self.engine.submit(str(started.operation))
         return started
@@ -148,13 +148,12 @@ def _that_mounts(tx: Transaction, name: str, only: str | None) -> str | None:
     return None
 
 
-def not_reached(name: str, host: str | None = None) -> NoCapacity:
-    """``host``: that was asked for alone."""
+def not_reached(name: str, host: str | None = None, more: str = "") -> NoCapacity:
+    """``host``: that was asked for alone. ``more``: of the hint, where none was."""
     at = f"mount its directory at {STORAGE}/{DIRECTORY}/{name}"
     if host is not None:
         return NoCapacity("pool.not_reached", f"host {host} is not ready, or has not mounted pool {name}", hint=at)
-    hint = f"{at} on hosts; of many the first {_ASKED} are asked, and --host names another"
-    return NoCapacity("pool.not_reached", f"no host that is ready has pool {name} mounted", hint=hint)
+    return NoCapacity("pool.not_reached", f"no host that is ready has pool {name} mounted", hint=f"{at} on hosts{more}")
 
 
 def _check_unnamed(tx: Transaction, name: str) -> None:

@@ -76,6 +76,12 @@ def test_a_host_that_has_not_mounted_it_declares_no_pool(bare: ControlPlane) -> 
     assert bare.services.pools.list() == ()
     bare.observer.observe(OTHER)
     assert run(bare, bare.services.pools.create("fast", host=OTHER).operation) == "done"
+    for host in (L40S_HOST, OTHER):
+        bare.machine(host).pools.clear()
+        bare.observer.observe(host)
+    for call, may_name_one in ((bare.services.pools.create, True), (bare.services.pools.delete, False)):
+        error = refused("pool.not_reached", NoCapacity, partial(call, "slow" if may_name_one else "fast"))
+        assert ("--host" in str(error.hint)) == may_name_one
 
 
 def test_hosts_are_observed_for_a_pool_that_was_mounted_just_now(bare: ControlPlane) -> None:
