@@ -77,6 +77,21 @@ def test_the_vm_changes_places_with_its_claims_and_the_rest_of_it_stays(store: S
             assert list(miscounted(tx)) == []
 
 
+def test_it_is_given_other_devices_which_the_vm_has_there(store: Store, moving: Vm) -> None:
+    given = tuple(replace(device, parent="0000:41:00.7") for device in moving.devices)
+    with store.begin() as tx:
+        before = tx.events.newest()
+        tx.places.give("place", given)
+    with store.begin() as tx:
+        assert tx.events.newest() == before, "a place is no VM"
+        tx.places.exchange(moving.id, "place")
+    with store.read() as tx:
+        arrived = tx.vms.find("default", "a")
+    assert arrived is not None
+    assert given
+    assert arrived.devices == given
+
+
 def test_let_go_nothing_is_claimed_there_and_letting_go_again_is_fine(store: Store, moving: Vm) -> None:
     for _ in range(2):
         with store.begin() as tx:
