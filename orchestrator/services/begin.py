@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.pool import Pool
-from orchestrator.core.operation import FINISHED, UNFINISHED, Operation
+from orchestrator.core.operation import FINISHED, UNFINISHED, UNSETTLED, Operation
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
@@ -103,3 +103,8 @@ def _converting(tx: Transaction, subject: str) -> tuple[str, ...]:
     known = tx.operations.list(kind=CONVERTS, states=UNFINISHED)
     vm = tx.vms.find_id(subject) if known else None
     return () if vm is None else tuple(each.id for each in known if each.subject in vm.spec.networks)
+
+
+def conversions(tx: Transaction) -> tuple[Operation, ...]:
+    """Those that hosts have not followed yet or that somebody has to decide about: each may still be taken back."""
+    return tx.operations.list(kind=CONVERTS, states=UNSETTLED)

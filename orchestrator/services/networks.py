@@ -32,6 +32,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.ports import no_ovn
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.acting import actor
+from orchestrator.services.begin import conversions
 from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.quotas import more_within_quota
@@ -289,9 +290,10 @@ def network_for(tx: Transaction, tenant: str, name: str, subnets: IPv4Network = 
 
 
 def _subnets(tx: Transaction, tenant: str | None = None) -> tuple[str, ...]:
-    """Of that tenant; None: all."""
-    networks = (network for network in tx.networks.list() if tenant is None or network.tenant == tenant)
-    return tuple(network.subnet for network in networks if network.subnet is not None)
+    """Of that tenant; None: all. That of a conversion stays taken until nothing has to get it back."""
+    ranges = {(network.tenant, network.subnet) for network in tx.networks.list()}
+    ranges |= {(each.tenant, str(tx.operations.get(each.id).inputs["subnet"])) for each in conversions(tx)}
+    return tuple(subnet for owner, subnet in ranges if subnet is not None and (tenant is None or owner == tenant))
 
 
 def _host_addresses(tx: Transaction) -> tuple[str, ...]:
@@ -393,8 +395,6 @@ def _in_use(network: Network, vms: list[Vm]) -> Conflict:
 def _unknown(tx: Transaction, name: str, tenant: str | None) -> NotFound:
     """``tenant``: whose networks may be named beside the shared ones."""
     usable = [
-        network.short
-        for network in tx.networks.list()
-        if network.shared or (tenant is not None and network.tenant == tenant)
+        each.short for each in tx.networks.list() if each.shared or (tenant is not None and each.tenant == tenant)
     ]
     return unknown_network(name, usable)

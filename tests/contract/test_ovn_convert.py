@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,9 @@ from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, 
 from orchestrator.core.vms.network import Network, dhcp_addresses
 from orchestrator.services.network_peers import change_peers
 from orchestrator.services.vms.converting import convert
+from orchestrator.store.transaction import Transaction
 from tests.contract.test_ovn_networks import _create, _differ, northbound, plane
-from tests.fakes.control_plane import T4_HOST, ControlPlane
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm
 from tests.fakes.ovn_databases import RealOvn
 from tests.fakes.recount import miscounted
 
@@ -80,6 +82,67 @@ def test_what_fails_on_a_host_leaves_the_nat_network_as_it_was(plane: ControlPla
     assert (vm.state, vm.ports) == ("running", ())
 
 
+def test_its_range_is_nobody_elses_until_it_needs_it_no_more(plane: ControlPlane) -> None:
+    networks = plane.services.networks
+    plane.services.tenancy.tenants.create("other")
+    own = networks.add("blue", None, "default").subnet
+    _create(plane, "train", start=False)
+    refused = Fatal("network.remove_failed", "it was not removed")
+    plane.hosts.strike = lambda _, moment, name: refused if (moment, name) == ("before", "RemoveNetwork") else None
+    begun = convert(plane.services.network_cards, "blue", "default")
+    for of_it in (own, str(own).replace("/24", "/25")):
+        with pytest.raises(Conflict) as taken:
+            networks.add("green", of_it, "other")
+        assert taken.value.code == "network.subnet_overlaps"
+    assert networks.add("green", None, "other").subnet != own
+    plane.engine.drain()
+    assert plane.services.operations.get(str(begun.operation)).state == "undone"
+    assert _network(plane) == Network(name="default.blue", subnet=own)
+    plane.hosts.strike = lambda *_: None
+    assert _convert_and_start(plane) == "done"
+    assert networks.add("red", own, "other").subnet == own
+
+
+def test_no_vm_comes_on_a_network_while_it_is_converted(plane: ControlPlane) -> None:
+    """Hosts would be given definitions of VMs that are not there yet, and of some that never come."""
+    _with_stopped_vms(plane, "train")
+    _create(plane, "web", start=False, network="default")
+    begun = convert(plane.services.network_cards, "blue", "default")
+    new = replace(create_vm("new"), network="blue")
+    for comes in (
+        lambda: plane.services.vms.create(new),
+        lambda: plane.services.vms.plan(new),
+        lambda: plane.services.network_cards.attach("default", "web", "blue"),
+    ):
+        with pytest.raises(Conflict, match="network blue is not of kind ovn on its hosts yet") as no:
+            comes()
+        assert no.value.code == "network.converting"
+        assert str(begun.operation) in str(no.value.hint)
+    plane.engine.drain()
+    assert plane.services.operations.get(str(begun.operation)).state == "done"
+    plane.services.vms.create(new)
+    plane.services.network_cards.attach("default", "web", "blue")
+    plane.engine.drain()
+    assert [len(plane.services.vms.get("default", name).ports) for name in ("new", "web")] == [1, 1]
+
+
+def test_who_is_made_while_a_conversion_begins_is_planned_anew(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without VMs it is over at once."""
+    _with_stopped_vms(plane)
+    claim = plane.store.claim
+
+    def meanwhile() -> AbstractContextManager[Transaction]:
+        monkeypatch.setattr(plane.store, "claim", claim)
+        convert(plane.services.network_cards, "blue", "default")
+        return claim()
+
+    monkeypatch.setattr(plane.store, "claim", meanwhile)
+    vm = _create(plane, "new")
+    assert (vm.state, [port.network for port in vm.ports]) == ("running", ["default.blue"])
+
+
 def _convert_and_start(plane: ControlPlane) -> str:
     """At once; how the former ended."""
     begun = convert(plane.services.network_cards, "blue", "default")
@@ -104,6 +167,10 @@ def test_a_network_without_vms_is_converted_at_once_with_a_way_out(plane: Contro
     assert overlay is not None
     assert overlay.out is not None
     assert overlay.out.network == "office"
+    assert convert(cards, "blue", "default", "office").existing
+    for other in (None, "no-such"):
+        with pytest.raises(Conflict, match="network blue is of kind ovn and leads outside through office"):
+            convert(cards, "blue", "default", other)
 
 
 def test_no_range_of_a_joined_network_of_another_tenant_comes_by_a_conversion(plane: ControlPlane) -> None:

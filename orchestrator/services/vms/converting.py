@@ -38,12 +38,13 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
     :raises InvalidInput: ``network.ovn_shared``, ``network.not_nat``
     :raises Conflict: ``network.no_ovn``, ``network.in_use`` with the VMs that run, ``vm.busy``, ``vm.suspended``,
         ``vm.adopted``, ``host.no_ovn``, ``network.subnet_overlaps``, ``network.peer_overlaps``,
-        ``network.address_taken``
+        ``network.address_taken``, ``network.exists``: of kind ovn, with another way out
     :raises NoCapacity: ``network.full``; :raises QuotaExceeded: ``quota.exceeded``"""
     known = cards.networks.usable(tenant, name)
     with cards.store.begin() as tx:
         network = tx.networks.get(known.name)
         if network.kind == "ovn":
+            _check_leads(network, out)
             return Started(operation=None, name=name, existing=True)
         subnet = _convertible(network)
         if cards.networks.in_ovn.northbound is None:
@@ -69,6 +70,15 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
         record(tx, operation, host=vms[0].host, inputs={"subnet": subnet})
     cards.engine.submit(operation.id)
     return Started(operation=operation.id, name=name)
+
+
+def _check_leads(network: Network, out: str | None) -> None:
+    """That one of kind ovn leads out through what is asked for. :raises Conflict: ``network.exists``"""
+    way = None if network.overlay is None else network.overlay.out
+    if out != (None if way is None else way.network):
+        where = "and leads nowhere outside" if way is None else f"and leads outside through {way.network}"
+        hint = "it keeps its way out: 'vgpuctl network create --help' says how another network gets one"
+        raise Conflict("network.exists", f"network {network.short} is of kind ovn {where}", hint=hint)
 
 
 def _convertible(network: Network) -> str:

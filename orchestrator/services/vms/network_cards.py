@@ -44,7 +44,7 @@ class NetworkCards:
         :raises NotFound: ``vm.unknown``, ``network.unknown``
         :raises InvalidInput: ``network.too_many_cards``, ``network.address_invalid``
         :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``group.network_kind``, ``network.too_many``,
-            ``network.subnets_used_up``, ``network.address_taken``, ``host.no_ovn``,
+            ``network.subnets_used_up``, ``network.address_taken``, ``network.converting``, ``host.no_ovn``,
             ``host.no_mapping``
         :raises NoCapacity: ``network.full``; :raises QuotaExceeded: ``quota.exceeded``"""
         with self.store.begin() as tx:

@@ -14,6 +14,7 @@ from orchestrator.core.overlay import OvnNetwork, Port, WayOut, candidates, chec
 from orchestrator.core.provider_networks import addresses_of
 from orchestrator.core.vms.network import Network, short_name
 from orchestrator.core.vms.vm import Vm
+from orchestrator.services.begin import conversions
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
@@ -25,8 +26,8 @@ def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
     """The VM with free addresses for each card there. ``wanted``: those that were chosen, by what its tenant calls the
     network, with a comma between IPv4 and IPv6. Nothing is taken yet (store/networks.py).
 
-    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
-    :raises NoCapacity: ``network.full``"""
+    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``,
+        ``network.converting``; :raises NoCapacity: ``network.full``"""
     networks = [(card, network) for card, network in enumerate(map(tx.networks.find, vm.spec.networks))]
     overlays = {network.short: (card, network, network.overlay) for card, network in networks
                 if network is not None and network.overlay is not None}  # fmt: skip
@@ -37,6 +38,25 @@ def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
     places = overlays.items()
     ports = tuple(port for name, place in places for port in free_ports(tx, vm, *place, wanted.get(name)))
     return replace(vm, ports=ports)
+
+
+def _check_converted(tx: Transaction, network: Network) -> None:
+    """That its conversion is over: that of VMs which come meanwhile could not be taken back with it.
+
+    :raises Conflict: ``network.converting``"""
+    for operation in conversions(tx):
+        if operation.subject == network.name:
+            raise Conflict(
+                "network.converting",
+                f"network {network.short} is not of kind ovn on its hosts yet",
+                hint=f"once that is over: 'vgpuctl operation show {operation.id}' tells how far it is",
+            )
+
+
+def is_as_planned(tx: Transaction, vm: Vm) -> bool:
+    """Whether its networks are still there, those of kind ovn alone where it has addresses."""
+    own, networks = {port.network for port in vm.ports}, map(tx.networks.find, vm.spec.networks)
+    return all(network is not None and (network.overlay is not None) == (network.name in own) for network in networks)
 
 
 def check_addresses(vm: Vm, wanted: Mapping[str, str]) -> bool:
@@ -50,8 +70,9 @@ def free_ports(
 ) -> tuple[Port, ...]:
     """Of that card, one of each family that the network has. Nothing is taken yet.
 
-    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
-    :raises NoCapacity: ``network.full``"""
+    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``,
+        ``network.converting``; :raises NoCapacity: ``network.full``"""
+    _check_converted(tx, network)
     chosen = [
         _chosen(tx, network, overlay, text, vm.spec.tenant)
         for text in (wanted.split(",") if wanted is not None else ())

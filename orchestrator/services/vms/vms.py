@@ -43,7 +43,7 @@ from orchestrator.services.vms.dry_run import actions_of, xml_of
 from orchestrator.services.vms.listing import VmListing
 from orchestrator.services.vms.making_way import MakingWay, add_vm
 from orchestrator.services.vms.planning import Others, Planner, VmPlan, check_still_open
-from orchestrator.services.vms.ports import check_addresses, with_ports
+from orchestrator.services.vms.ports import check_addresses, is_as_planned, with_ports
 from orchestrator.services.vms.rearranging import asking
 from orchestrator.services.vms.requirements import checked, sized_as, spec_of
 from orchestrator.services.vms.suspending import VmSuspension
@@ -116,8 +116,8 @@ class VmService(VmListing):
         if tx.vms.find(request.tenant, request.name) is not None:
             raise ClaimLost(f"VM {request.name} was made meanwhile")
         known_tenant(tx, request.tenant)
-        if any(tx.networks.find(name) is None for name in plan.vm.spec.networks):
-            raise ClaimLost(f"a network of VM {request.name} was deleted meanwhile")
+        if not is_as_planned(tx, plan.vm):
+            raise ClaimLost(f"a network of VM {request.name} was deleted or converted meanwhile")
         check_still_open(tx, plan.vm)
         if plan.vm.spec.user_data is not None and request.user_data is not None:
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
