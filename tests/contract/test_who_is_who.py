@@ -36,7 +36,8 @@ def test_from_outside_a_vm_is_reached_by_its_floating_address_and_by_no_other(
 ) -> None:
     """By ovn-trace: what another VM on the provider network sends to the router's hardware address there."""
     plane.services.networks.share("outside", shared=True)
-    web, other = create(plane, "web"), create(plane, "other", "outside")
+    plane.services.networks.change("blue", "default", None, {}, OvnNetworkChange(more_subnets=("fd00:88:1::/64",)))
+    web, mate, other = create(plane, "web"), create(plane, "mate"), create(plane, "other", "outside")
     plane.services.networks.add_overlay("side", NewOvnNetwork(subnets=("10.7.0.0/24",)), "default")
     change_peers(plane.services.networks, "blue", "default", ["side"], [], operator=False)
     rule = SecurityRule(direction="in", protocol="tcp", first_port=22, last_port=22)
@@ -56,9 +57,10 @@ def test_from_outside_a_vm_is_reached_by_its_floating_address_and_by_no_other(
     ends = f"eth.src == {mac_address(other.id, 0)} && eth.dst == {router_mac(f'{blue.id}/out')}"
 
     def is_led(source: str, to: str) -> bool:
+        ip = "ip6" if ":" in to else "ip4"
         packet = (
             f'inport == "{ports[1]}" && {ends}'
-            f" && ip4.src == {source} && ip4.dst == {to} && ip.ttl == 64 && tcp.dst == 22"
+            f" && {ip}.src == {source} && {ip}.dst == {to} && ip.ttl == 64 && tcp.dst == 22"
         )
         return f'output to "{ports[0]}"' in tracer.trace(str(row_uuid("Logical_Switch", outside.id)), packet)
 
@@ -68,8 +70,10 @@ def test_from_outside_a_vm_is_reached_by_its_floating_address_and_by_no_other(
     ovn.nbctl("set", "logical_switch_port", ports[1], "port_security=[]")  # as a machine of the site's there
     ovn.nbctl("--wait=sb", "sync")
     assert is_led(own, floating)
-    assert not is_led("10.0.0.77", floating)
-    assert not is_led("10.7.0.77", floating)  # of a network that it is joined with
+    assert not any(
+        is_led(source, floating) for source in ("10.0.0.77", "10.7.0.77")
+    )  # web's network, and one it is joined with
+    assert not any(is_led(source, web.ports[1].address) for source in ("2001:db8::7", mate.ports[1].address))
 
 
 def _networks(plane: ControlPlane, **subnets: str) -> None:

@@ -78,9 +78,10 @@ def _leading_out(
 def _from_outside(inside: Iterable[str], outside: OvnNetwork, port: str) -> Mapping[str, Value]:
     """A router routes whatever comes with its MAC: without this, who is on the provider network would reach VMs by
     their own addresses, and be taken for one of them or of a network that theirs is joined with. What is sent to
-    floating addresses is translated behind it."""
+    floating addresses is translated behind it. IPv6 leads nowhere there."""
     own = ", ".join(of_family(4, tuple(inside)))
-    match = f'outport == "{port}" && ip4 && (ip4.dst != {outside.subnets[0]} || ip4.src == {{{own}}})'
+    leads_in = f"ip4 && (ip4.dst != {outside.subnets[0]} || ip4.src == {{{own}}})"
+    match = f'outport == "{port}" && (ip6 || ({leads_in}))'
     return {"priority": MAX_PRIORITY, "direction": "to-lport", "match": match, "action": "drop"}
 
 
