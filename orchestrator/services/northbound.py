@@ -22,7 +22,7 @@ from orchestrator.core.northbound.groups import (
 from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
 from orchestrator.core.northbound.outside import address_rows, rows_out
-from orchestrator.core.northbound.rows import OvnRow, RowChange, difference, left_over, operations_of
+from orchestrator.core.northbound.rows import OvnRow, RowChange, astray, difference, left_over, operations_of
 from orchestrator.core.peering import subnets_of_peers
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.ports.clock import Clock
@@ -107,6 +107,7 @@ def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
     every = (*settled, *moving)
     return (
         *difference(settled, existing, store.site),
+        *astray(settled, existing),
         *left_over(every, existing, store.site),
         *memberships(every, ports_by_group(every), existing, join=False),
     )

@@ -19,7 +19,7 @@ from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.adapters.ovn.ovsdb import OvsdbClient, unreachable
 from orchestrator.core.errors import Retryable, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
-from orchestrator.core.northbound.rows import Existing, Operation, Placed
+from orchestrator.core.northbound.rows import Existing, Operation, Placed, row_uuid
 from orchestrator.core.overlay import NewOvnNetwork
 from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.ports.overlay import NorthboundSession
@@ -276,6 +276,32 @@ def test_after_any_fault_ovn_is_as_the_database_says(site: Site, work: str, faul
     with site.plane.store.read() as tx:
         stored = [port.address for vm in tx.vms.list(tenant="default") for port in vm.ports]
     assert (len(set(stored)), max(addresses.values())) == (len(stored), 1)
+
+
+def test_a_card_is_on_the_network_that_it_was_attached_to_last_alone(site: Site, ovn: RealOvn) -> None:
+    cards = site.plane.services.network_cards
+    for name, subnet in (("aside", "10.2.0.0/24"), ("east", "10.3.0.0/24"), ("west", "10.4.0.0/24")):
+        site.plane.services.networks.add_overlay(name, NewOvnNetwork(subnets=(subnet,)), "default")
+
+    web = str(row_uuid("Logical_Switch_Port", f"{site.plane.services.vms.get('default', 'web').id}/1"))
+
+    def is_on() -> list[str]:
+        switches = _rows(site, "Logical_Switch", "name", "ports")
+        return sorted(switch["name"] for switch in switches if web in map(str, _several(switch["ports"])))
+
+    for before, after in (("east", "aside"), ("aside", "west")):
+        site.carry_out(lambda before=before: cards.attach("default", "web", before))
+        with _asked_at(site, "unix:/nowhere"):
+            site.carry_out(lambda before=before: cards.detach("default", "web", before))
+        assert is_on() == [f"default.{before}"]
+        site.carry_out(lambda after=after: cards.attach("default", "web", after))
+        assert is_on() == [f"default.{after}"]
+        site.carry_out(lambda after=after: cards.detach("default", "web", after))
+    site.carry_out(lambda: cards.attach("default", "web", "east"))
+    site.repair()
+    ovn.nbctl("add", "logical_switch", "default.blue", "ports", str(web))
+    site.repair()
+    assert is_on() == ["default.east"]
 
 
 def _unguarded(site: Site) -> list[str]:

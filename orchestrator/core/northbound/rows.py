@@ -165,7 +165,29 @@ def _of_row(row: OvnRow, existing: Existing, site: str) -> Iterator[RowChange]:
         holder = existing.get((member.table, str(row_uuid(member.table, member.key))))
         if holder is None or str(row.uuid) not in _plain(holder.get(member.column)):  # None: it has just come
             words = f"{title}: not among the {member.column} of its {member.table}"
-            yield RowChange(words=words, operations=(_mutate_member(row, member, "insert"),))
+            left = () if member.table in _SHARING else (_left_by(row, member),)
+            yield RowChange(words=words, operations=(*left, _mutate_member(row, member, "insert")))
+
+
+def astray(wanted: Iterable[OvnRow], existing: Existing) -> Iterator[RowChange]:
+    """Takes these rows out of sets of the site's that they are no more in: a card is on one network. Who shares its
+    rows with others of its kind is not looked at."""
+    places = {
+        str(row.uuid): {(of.table, str(row_uuid(of.table, of.key)), of.column) for of in row.of} for row in wanted
+    }
+    for (table, uuid), columns in existing.items():
+        for name in () if table in _SHARING else _SETS & columns.keys():
+            for member in sorted(members(columns[name]) & places.keys()):
+                if (table, uuid, name) not in places[member]:
+                    words = f"{_title(table, columns['external_ids'][OUR_ID])}: has one of its {name} no more"
+                    yield RowChange(words=words, operations=(_mutate(table, uuid, name, "delete", member),))
+
+
+def _left_by(row: OvnRow, member: MemberOf) -> Operation:
+    """Takes it out of the set of whoever else has it."""
+    where = [["_uuid", "!=", ["uuid", str(row_uuid(member.table, member.key))]],
+             [member.column, "includes", ["uuid", str(row.uuid)]]]  # fmt: skip
+    return {**_mutate_member(row, member, "delete"), "where": where}
 
 
 def _is_ours(columns: Mapping[str, Any], site: str) -> bool:
@@ -179,6 +201,8 @@ def _sets_with(columns: Mapping[str, Any], uuid: str) -> list[str]:
 
 _SETS: Final = frozenset({"ports", "acls", "dns_records", "static_routes", "nat", "gateway_chassis"})
 """Columns that rows are kept in by other rows."""
+_SHARING: Final = frozenset({"Port_Group"})
+"""Tables whose rows have some in common: a card is in several groups."""
 
 
 def members(value: Any) -> frozenset[str]:
