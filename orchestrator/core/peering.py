@@ -100,6 +100,22 @@ def check_strangers(own: Network, other: Network, networks: Iterable[Network]) -
                 raise _overlap(f"{both[0]} of network {stranger.short}", whose)
 
 
+def check_of_site(made: Network, networks: Iterable[Network], find: Find) -> None:
+    """Before a network of the site is there, which VMs of all tenants may be on: as :func:`check_strangers` does.
+    ``networks``: all there are.
+
+    :raises Conflict: ``network.subnet_overlaps``"""
+    for known in networks:
+        for stranger in _peers(known, find):
+            both = overlapping(_subnets(made), _subnets(stranger))
+            if both is not None and stranger.tenant != known.tenant:
+                theirs = f"{both[1]} of {stranger.tenant}/{stranger.short}"
+                message = f"{both[0]} overlaps {theirs}, which {known.tenant}/{known.short} is joined with"
+                hint = f"'vgpuctl network set {known.short} --tenant {known.tenant} --leave {stranger.tenant}/"
+                hint += f"{stranger.short}' parts them, or the site's network has another subnet"
+                raise Conflict("network.subnet_overlaps", message, hint=hint)
+
+
 def _check_beside_way_out(first: Network, second: Network, find: Find) -> None:
     """A route to a part of the provider network would take what is for the site's router, and answers on their way.
 

@@ -20,7 +20,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.network_paths import NetworkPathService
 from orchestrator.services.network_peers import change_peers
 from tests.contract.test_groups_in_ovn import MaybeAway
-from tests.contract.test_ways_out import create, leading_outside, refused
+from tests.contract.test_ways_out import OUTSIDE, create, leading_outside, refused
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm
 from tests.fakes.ovn_databases import RealOvn
 
@@ -108,6 +108,21 @@ def test_no_other_tenants_vm_that_is_joined_may_have_an_address_of_a_groups_memb
     add("far", NewOvnNetwork(subnets=("10.30.0.0/24",)), "default")
     _networks(plane, blue_net="192.0.2.0/25")
     refused("network.peer_overlaps", Conflict, _join, plane, "default/wide", "blue/net")
+
+
+def test_no_network_of_the_site_comes_to_have_addresses_of_another_tenants_that_is_joined(plane: ControlPlane) -> None:
+    _networks(plane, red_net="203.0.113.0/24")
+    office = replace(
+        OUTSIDE, vlan=121, subnet="203.0.113.0/25", gateway="203.0.113.1", addresses="203.0.113.8-203.0.113.9"
+    )
+    add = plane.services.provider_networks.add
+    _join(plane, "default/blue", "red/net")
+    with pytest.raises(Conflict, match=r"203.0.113.0/25 overlaps 203.0.113.0/24 of red/net, which") as met:
+        add("office", office)
+    assert met.value.code == "network.subnet_overlaps"
+    assert "--leave" in str(met.value.hint)
+    change_peers(plane.services.networks, "blue", "default", [], ["red/net"], operator=False)
+    assert add("office", office).kind == "provider"
 
 
 def test_a_joined_vm_reaches_what_the_rules_let_in_and_not_as_another(plane: ControlPlane, ovn: RealOvn) -> None:
