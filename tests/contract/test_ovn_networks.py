@@ -124,9 +124,9 @@ def test_addresses_are_chosen_once_and_run_out(plane: ControlPlane) -> None:
         plane.services.vms.create(replace(_request(chosen), addresses={"blue": "10.0.0.5"}))
     addresses = {_create(plane, f"vm-{number}", start=False).ports[0].address for number in range(4)}
     assert addresses == {"10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.6"}
-    with pytest.raises(NoCapacity) as full:
+    with pytest.raises(NoCapacity, match="every address of network blue is taken") as full:
         _create(plane, "last", start=False)
-    assert full.value.code == "network.full"
+    assert (full.value.code, "free within a minute" in str(full.value.hint)) == ("network.full", True)
 
 
 def _request(vm: Vm) -> CreateVm:

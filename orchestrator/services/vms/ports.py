@@ -107,8 +107,8 @@ def _free(tx: Transaction, vm: Vm, card: int, network: Network, overlay: OvnNetw
     if free is not None:
         return free
     raise NoCapacity(
-        "network.full", f"every address of network {network.short} is a VM's",
-        hint="delete a VM there, or take another network",
+        "network.full", f"every address of network {network.short} is taken",
+        hint="delete a VM there, or take another network; what was given back is free within a minute",
     )  # fmt: skip
 
 
