@@ -5,18 +5,19 @@ Pure; ships with the agent."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from ipaddress import ip_address
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from orchestrator.core.errors import Unknown
 
 MAX_FLOWS: Final = 500
-"""Of one frame; what is more is left out."""
+"""Of one frame; of what is more :func:`shared_out` leaves some out."""
 MAX_KEPT: Final = 2000
-"""Of a host at a controller, the newest."""
+"""Of a host at a controller, as :func:`shared_out` says."""
 KEPT_S: Final = 3600.0
 _LINE: Final = re.compile(
     r"(\S{19,30}Z)\|\d+\|acl_log\([^)|]*\)\|INFO\|"
@@ -28,6 +29,7 @@ _RULE: Final = re.compile(r"[0-9a-f-]{36}")
 _ADDRESS: Final = re.compile(r"[0-9a-f.:]{2,45}")
 _DIGITS: Final = re.compile(r"[0-9]{1,5}")
 _MOST: Final = 2**53
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,9 +85,30 @@ def folded(flows: Iterable[Flow]) -> tuple[Flow, ...]:
         before = alike.get(key)
         if before is not None:
             alike[key] = replace(flow, at=max(flow.at, before.at), packets=flow.packets + before.packets)
-        elif len(alike) < MAX_FLOWS:
+        else:
             alike[key] = flow
-    return tuple(alike.values())
+    return shared_out(alike.values(), MAX_FLOWS, lambda flow: flow.card)
+
+
+def shared_out(flows: Iterable[_T], most: int, card: Callable[[_T], str]) -> tuple[_T, ...]:
+    """At most so many, the newest of each card, which come last. Cards have the same share of what is too much for all:
+    whoever fills a host's log with its own takes none of another's away."""
+    known = tuple(flows)
+    if len(known) <= most:
+        return known
+    counts = sorted(Counter(map(card, known)).values())
+    left, share = most, 1
+    for place, count in enumerate(counts):
+        share = max(1, left // (len(counts) - place))
+        if count > share:
+            break
+        left -= count
+    kept, newest = Counter[str](), list[_T]()
+    for flow in reversed(known):
+        kept[card(flow)] += 1
+        if kept[card(flow)] <= share:
+            newest.append(flow)
+    return tuple(reversed(newest[:most]))
 
 
 def flow_to_dict(flow: Flow) -> dict[str, object]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.readings.flows import KEPT_S as FLOWS_KEPT_S
-from orchestrator.core.readings.flows import MAX_KEPT, Flow
+from orchestrator.core.readings.flows import MAX_KEPT, Flow, shared_out
 from orchestrator.core.readings.frame import HostFrame
 from orchestrator.core.readings.received import KEPT_FRAMES, KEPT_S, Moment, ReceivedFrame, moment_of
 from orchestrator.ports.clock import Clock
@@ -28,7 +28,7 @@ class _Host:
     clock_ahead_s: float
     frame: HostFrame
     moments: deque[Moment]
-    flows: deque[tuple[float, Flow]]
+    flows: tuple[tuple[float, Flow], ...]
     """With the time when each was received."""
 
 
@@ -48,9 +48,11 @@ class KeptReadings:
         moments = deque[Moment](maxlen=KEPT_FRAMES) if before is None else before.moments.copy()
         columns = moments[-1].columns if moments else ()
         moments.append(moment_of(now, frame, None if before is None else before.frame, columns))
-        flows = deque[tuple[float, Flow]](maxlen=MAX_KEPT) if before is None else before.flows
+        flows = () if before is None else before.flows
         if frame.flows:
-            flows = deque((*flows, *((now, flow) for flow in frame.flows)), MAX_KEPT)
+            recent = (each for each in flows if now - each[0] <= FLOWS_KEPT_S)
+            every = (*recent, *((now, flow) for flow in frame.flows))
+            flows = shared_out(every, MAX_KEPT, lambda each: each[1].card)
         kept = _Host(now, frame.taken_at - self._clock.now(), frame, moments, flows)
         with self._lock:
             self._hosts[host] = kept

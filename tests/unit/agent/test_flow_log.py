@@ -98,6 +98,17 @@ def test_of_a_flood_the_newest_are_read_and_only_so_many_told(path: Path) -> Non
     assert log.read() == ()
 
 
+def test_a_card_that_fills_a_frame_leaves_the_others_their_share(path: Path) -> None:
+    log = FlowLog(path)
+    log.read()
+    others = [TCP.replace("tp_dst=22", f"tp_dst={1 + number}") for number in range(700)]
+    _add(path, *others, *(ICMP6 for _ in range(3)))
+    flows = log.read()
+    assert len(flows) == MAX_FLOWS
+    assert [(flow.protocol, flow.packets) for flow in flows if flow.protocol == "icmp"] == [("icmp", 3)]
+    assert max(flow.port or 0 for flow in flows) == 700
+
+
 @pytest.mark.parametrize(("name", "value"), [
     ("at", "now"), ("at", float("nan")), ("at", True), ("rule", "x"), ("rule", None), ("direction", "to"),
     ("refused", 1), ("card", "52:54"), ("source", 5), ("target", "::g"), ("source", "fe80::1%eth0\n"),

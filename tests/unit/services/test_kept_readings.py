@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import weakref
 from array import array
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import Unknown
+from orchestrator.core.readings.flows import KEPT_S as FLOWS_KEPT_S
+from orchestrator.core.readings.flows import MAX_KEPT, Flow
 from orchestrator.core.readings.frame import HostFrame, Reading, arranged
 from orchestrator.core.readings.quantities import SubjectKind
 from orchestrator.core.readings.received import (
@@ -115,6 +118,30 @@ def test_what_is_no_number_is_not_charted() -> None:
     numbers[0] = float("nan")
     kept.receive("gpu-1", frame(Reading("gpu", GPU, keys, numbers), taken_at=0))
     assert history_of(kept).series == ()
+
+
+def test_a_card_that_fills_a_hosts_flows_takes_none_of_anothers_away() -> None:
+    clock = FakeClock()
+    kept = KeptReadings(clock)
+    card, floods = "52:54:00:00:00:01", ("52:54:00:00:00:02", "52:54:00:00:00:03")
+    flow = Flow(
+        at=0.0, rule="0" * 36, direction="in", refused=True, card=card, source="10.0.0.5", target="10.0.0.6",
+        protocol="tcp", port=22, packets=1,
+    )  # fmt: skip
+
+    def told() -> Counter[str]:
+        last = kept.last("gpu-1")
+        return Counter() if last is None else Counter(each.card for each in last.flows)
+
+    kept.receive("gpu-1", HostFrame(0.0, (), (), (flow, replace(flow, port=23))))
+    for number in range(10):
+        clock.sleep(10)
+        many = (replace(flow, card=mac, port=number * 250 + port) for mac in floods for port in range(250))
+        kept.receive("gpu-1", HostFrame(0.0, (), (), tuple(many)))
+    assert told() == {card: 2, **dict.fromkeys(floods, (MAX_KEPT - 2) // 2)}
+    clock.sleep(FLOWS_KEPT_S)
+    kept.receive("gpu-1", HostFrame(0.0, (), (), (flow,)))
+    assert told() == {card: 1}
 
 
 def test_hosts_that_were_not_heard_for_long_are_forgotten_and_no_others() -> None:
