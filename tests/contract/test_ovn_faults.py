@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -290,13 +291,13 @@ def test_a_card_is_on_the_network_that_it_was_attached_to_last_alone(site: Site,
         return sorted(switch["name"] for switch in switches if web in map(str, _several(switch["ports"])))
 
     for before, after in (("east", "aside"), ("aside", "west")):
-        site.carry_out(lambda before=before: cards.attach("default", "web", before))
+        site.carry_out(partial(cards.attach, "default", "web", before))
         with _asked_at(site, "unix:/nowhere"):
-            site.carry_out(lambda before=before: cards.detach("default", "web", before))
+            site.carry_out(partial(cards.detach, "default", "web", before))
         assert is_on() == [f"default.{before}"]
-        site.carry_out(lambda after=after: cards.attach("default", "web", after))
+        site.carry_out(partial(cards.attach, "default", "web", after))
         assert is_on() == [f"default.{after}"]
-        site.carry_out(lambda after=after: cards.detach("default", "web", after))
+        site.carry_out(partial(cards.detach, "default", "web", after))
     site.carry_out(lambda: cards.attach("default", "web", "east"))
     site.repair()
     ovn.nbctl("add", "logical_switch", "default.blue", "ports", str(web))

@@ -84,6 +84,7 @@ def test_its_vgpu_is_made_there_as_it_is_at_a_start(tmp_path: Path, case: Case, 
     operation, machine = str(begin(plane)), plane.machine(OTHER)
     with plane.store.read() as tx:
         (held,) = (device.function for claim in tx.claims.of_host(OTHER) for device in claim.devices)
+    assert held is not None
     machine.gpus[0].enabled = functions != "off"
     if functions == "taken":
         machine.vf_types[held] = ("NVIDIA L40S-12Q", None)
