@@ -131,7 +131,7 @@ def _volumes(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Ite
 
 def _pools(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
     volumes = [volume for volume in wanted.volumes if volume.key not in existing.volumes]
-    offerings = [one.offering for one in wanted.offerings if existing.offerings.get(one.name) != one.offering]
+    offerings = [made.offering for made in wanted.offerings if existing.offerings.get(made.name) != made.offering]
     users = [
         *((offering.pool, f"offering {offering.name}") for offering in offerings),
         *((vm.pool, _said(vm)) for vm in new),

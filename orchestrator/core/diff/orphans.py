@@ -196,7 +196,7 @@ def removal_of(snapshot: HostSnapshot, owner: str) -> tuple[HostAction, ...]:
 
 def undefinition_of(snapshot: HostSnapshot, owner: str) -> tuple[HostAction, ...]:
     """With it the host forgets what of that VM is gone; nothing where somebody else has made a domain of its id."""
-    foreign = any(one.uuid == owner and one.owner is None for one in snapshot.domains)
+    foreign = any(domain.uuid == owner and domain.owner is None for domain in snapshot.domains)
     return () if foreign else (UndefineDomain(vm=owner),)
 
 

@@ -324,8 +324,8 @@ class CapacityService:
         except (Conflict, NoCapacity, NotFound) as error:
             if not question.each:
                 raise
-            told = error.told if coarse and isinstance(error, NoCapacity) else None
-            refused = told or Reason(code=error.code, message=error.message)
+            for_tenants = error.told if coarse and isinstance(error, NoCapacity) else None
+            refused = for_tenants or Reason(code=error.code, message=error.message)
         return FitQuery(request=request, one_per_host=offering.anti_affinity == "host", refused=refused)
 
     def _wanted(self, tx: Transaction, question: Question, offering: Offering, ties: _Ties) -> Wanted:
