@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,12 @@ HOST = Host(
     name="bad", address="bad.test", port=22, provisioning_user="root", host_key="ssh-ed25519 AAAA", state="ready",
     state_reason=None, cordoned=False, machine_id=None, epoch=1, managed_gpus=(), last_seen_at=None,
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _what_tests_before_left_is_ended() -> None:
+    """It would be in the depth of an answer, where there is no stack left to end it."""
+    gc.collect()
 
 
 _FILE: dict[str, Any] = {"name": "n", "size_bytes": 1, "owner": "a"}

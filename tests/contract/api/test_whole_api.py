@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy, one_of
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from tests.contract.api.real_app import furnished_plane, real_app
 from tests.fakes.control_plane import ControlPlane
@@ -41,8 +42,11 @@ ROUTES = _routes()
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> schemathesis.BaseSchema:
+    """Its classes are imported above: Python 3.11 may fail to parse them beside threads that import."""
     plane = furnished_plane(tmp_path_factory.mktemp("plane"))
-    return _described(plane)
+    described = _described(plane)
+    assert isinstance(described, OpenApiSchema)
+    return described
 
 
 def _described(plane: ControlPlane) -> schemathesis.BaseSchema:
