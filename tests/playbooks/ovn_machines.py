@@ -29,10 +29,7 @@ _PLACES: Final = (
 )
 _SYSTEMCTL: Final = (
     f"{_PLACES}"
-    "db=${2#ovn-ovsdb-server-}; db=${db%.service}\n"
     'if [ "$1" = show ]; then echo LoadState=loaded; echo UnitFileState=enabled\n'
-    '  pid=$(cat "$OVN_RUNDIR/ovn${db}_db.pid" 2>/dev/null || echo 0)\n'
-    '  [ ! -e "/proc/$pid/exe" ] || { echo ActiveState=active; exit; }\n'
     '  began=$(cat "$GUEST/began-$2" 2>/dev/null || echo 0); echo "ActiveEnterTimestampMonotonic=$began"\n'
     '  [ "$began" = 0 ] || echo ActiveState=active; exit; fi\n'
     'ctl=/usr/share/ovn/scripts/ovn-ctl; case "$1 $2" in\n'
@@ -41,7 +38,6 @@ _SYSTEMCTL: Final = (
     "  setsid $ctl run_nb_ovsdb $OVN_CTL_OPTS & setsid $ctl run_sb_ovsdb $OVN_CTL_OPTS &\n"
     '  for db in nb sb; do until [ -e "$OVN_RUNDIR/ovn${db}_db.sock" ]; do sleep 0.1; done; done\n'
     "  $ctl start_northd --ovn-manage-ovsdb=no --no-monitor $OVN_CTL_OPTS ;;\n"
-    '"restart ovn-ovsdb-server-"*) . "$GUEST/etc/default/ovn-central"; setsid $ctl run_${db}_ovsdb $OVN_CTL_OPTS & ;;\n'
     '"restart ovn-host.service") . "$GUEST/etc/default/ovn-host"; $ctl stop_controller --no-monitor\n'
     "  $ctl start_controller --ovn-manage-ovsdb=no --no-monitor $OVN_CTL_OPTS ;;\n"
     '"restart openvswitch-switch.service") ;;\n'
