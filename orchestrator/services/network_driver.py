@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.core.errors import InvalidInput, Retryable
 from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.northbound.foreign import MAX_SHOWN, TABLES, foreign_rows, trouble_of
+from orchestrator.core.northbound.rows import Existing
 from orchestrator.core.ovn import CertificateFor, OvnReading, OvnTrouble, is_chassis, troubles
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.overlay import (
@@ -24,11 +25,15 @@ from orchestrator.ports.overlay import (
     Tracer,
 )
 from orchestrator.services.acting import actor
-from orchestrator.services.northbound import compare, shown
+from orchestrator.services.northbound import COMPARED, compare, shown
 from orchestrator.store.database import Store
 
 NetworkEngine = Literal["nat", "ovn"]
 """``nat``: libvirt's, of each host alone. ``ovn``: that, and OVN beside it."""
+
+
+_READ: Final = {table: (*{*COMPARED.get(table, ()), *TABLES.get(table, ())},) for table in {**COMPARED, **TABLES}}
+"""What is compared, and what others may have put into it: read once for both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +91,14 @@ class NetworkDriverService:
         if self.engines.northbound is None:
             return
         with suppress(Retryable), self.engines.northbound.open() as session:
-            changes = compare(self.store, session)
+            existing = session.read_all(self.store.site, _READ)
+            changes = compare(self.store, session, existing)
             if changes:
                 yield OvnTrouble(
                     code="ovn.differs", subject=f"{len(changes)} rows", message=shown(changes),
                     remedy="wait a minute: they are written again by themselves",
                 )  # fmt: skip
-            yield from _foreign(session, self.store.site)
+            yield from _foreign(session, existing)
 
     def sign(self, whose: CertificateFor, name: str, request: str) -> SignedCertificate:
         """A certificate for a host (called as it is to OVN), or for a central server.
@@ -112,9 +118,9 @@ class NetworkDriverService:
         return signed
 
 
-def _foreign(session: NorthboundSession, site: str) -> Iterator[OvnTrouble]:
+def _foreign(session: NorthboundSession, existing: Existing) -> Iterator[OvnTrouble]:
     """What others have put into rows of ours, and nobody here takes away."""
-    rows = tuple(foreign_rows(session.read_all(site, TABLES)))
+    rows = tuple(foreign_rows(existing))
     known = session.read(rows[:MAX_SHOWN])
     yield from (trouble_of(row, known.get((row.table, str(row.uuid)), {})) for row in rows[:MAX_SHOWN])
     if len(rows) > MAX_SHOWN:

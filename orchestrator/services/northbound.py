@@ -22,7 +22,7 @@ from orchestrator.core.northbound.groups import (
 from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
 from orchestrator.core.northbound.outside import address_rows, rows_out
-from orchestrator.core.northbound.rows import OvnRow, RowChange, astray, difference, left_over, operations_of
+from orchestrator.core.northbound.rows import Existing, OvnRow, RowChange, astray, difference, left_over, operations_of
 from orchestrator.core.peering import subnets_of_peers
 from orchestrator.core.security_groups import GroupsOfCards
 from orchestrator.ports.clock import Clock
@@ -99,9 +99,15 @@ def _nobodys(tx: Transaction) -> frozenset[tuple[str, str]]:
     return left and left - {(port.network, port.address) for vm in tx.vms.list() for port in vm.ports}
 
 
-def compare(store: Store, session: NorthboundSession) -> tuple[RowChange, ...]:
-    """The whole of it. :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
-    existing = session.read_all(store.site, {**TABLES, **GROUP_TABLES})
+COMPARED: Final = {**TABLES, **GROUP_TABLES}
+"""Where rows of ours are, and what of them is compared."""
+
+
+def compare(store: Store, session: NorthboundSession, existing: Existing | None = None) -> tuple[RowChange, ...]:
+    """The whole of it. ``existing``: as it was read just now, :data:`COMPARED` at least; None: it is read.
+
+    :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+    existing = session.read_all(store.site, COMPARED) if existing is None else existing
     with store.read() as tx:  # after it: of what an operation has written meanwhile the VM is known by now
         settled, moving = _rows(tx, store.site, session.owns_names)
     every = (*settled, *moving)

@@ -10,20 +10,19 @@ from typing import Any, Final
 from uuid import UUID
 
 from orchestrator.core.northbound.groups import PORT_GROUP
-from orchestrator.core.northbound.networks import NAT, PORT, ROUTE, ROUTER, ROUTER_PORT, RULE, SWITCH
+from orchestrator.core.northbound.networks import DNS, NAT, PORT, ROUTE, ROUTER, ROUTER_PORT, RULE, SWITCH
 from orchestrator.core.northbound.rows import Existing, members
 from orchestrator.core.ovn import OvnTrouble
 
-_DNS: Final = "DNS"
 _HELD: Final[Mapping[str, Mapping[str, str]]] = {
-    SWITCH: {"ports": PORT, "acls": RULE, "dns_records": _DNS, "qos_rules": "QoS", "load_balancer": "Load_Balancer"},
+    SWITCH: {"ports": PORT, "acls": RULE, "dns_records": DNS, "qos_rules": "QoS", "load_balancer": "Load_Balancer"},
     ROUTER: {"ports": ROUTER_PORT, "static_routes": ROUTE, "nat": NAT, "policies": "Logical_Router_Policy",
              "load_balancer": "Load_Balancer"},
     PORT_GROUP: {"acls": RULE},
 }  # fmt: skip
 """Of each table what is in its rows by which column, and in which table it is (ovn-nb(5))."""
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys((PORT, RULE, _DNS, ROUTER_PORT, ROUTE, NAT), ()),
+    **dict.fromkeys((PORT, RULE, DNS, ROUTER_PORT, ROUTE, NAT), ()),
     **{table: ("name", *columns) for table, columns in _HELD.items()},
 }
 """What is read of the site's rows; those of other tables are never ours."""

@@ -19,7 +19,7 @@ from orchestrator.core.vms.vm import Vm
 SWITCH, PORT = "Logical_Switch", "Logical_Switch_Port"
 ROUTER, ROUTER_PORT, ROUTE = "Logical_Router", "Logical_Router_Port", "Logical_Router_Static_Route"
 NAT, GATEWAY, RULE = "NAT", "Gateway_Chassis", "ACL"
-_DHCP, _DNS = "DHCP_Options", "DNS"
+_DHCP, DNS = "DHCP_Options", "DNS"
 TABLES: Mapping[str, tuple[str, ...]] = {
     SWITCH: ("name", "ports", "acls", "dns_records"),
     PORT: (
@@ -40,7 +40,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     NAT: ("type", "external_ip", "logical_ip"),
     GATEWAY: ("name", "chassis_name", "priority"),
     _DHCP: ("cidr", "options"),
-    _DNS: ("records", "options"),
+    DNS: ("records", "options"),
     RULE: ("priority", "direction", "match", "action", "log", "name", "severity", "meter"),
 }
 """Where rows of networks are, and what of them is compared."""
@@ -172,7 +172,7 @@ def card_rows(network: Network, overlay: OvnNetwork, card: Card) -> tuple[OvnRow
             table=PORT, key=card.key, columns=columns,
             of=(MemberOf(table=SWITCH, key=overlay.id, column="ports"), *card.groups),
         ),
-        OvnRow(table=_DNS, key=card.key, columns=names,
+        OvnRow(table=DNS, key=card.key, columns=names,
             of=(MemberOf(table=SWITCH, key=overlay.id, column="dns_records"),)),
     )  # fmt: skip
 
