@@ -87,11 +87,11 @@ class FloatingAddressService:
         """VM's id → what leads to it, of this VM or of all."""
         with self.store.read() as tx:
             leading = tx.floating_addresses.list(vm=vm)
-        return {
-            led: tuple(each.address for each in leading if each.vm == led)
-            for led in {each.vm for each in leading}
-            if led
-        }
+        led: dict[str, tuple[str, ...]] = {}
+        for each in leading:
+            if each.vm is not None:
+                led[each.vm] = (*led.get(each.vm, ()), each.address)
+        return led
 
     def attach(self, tenant: str, address: str, vm: str, network: str | None = None) -> FloatingInfo:
         """Lead it to a VM of the tenant, from wherever it led; ``network``: to that card of it, None: to the first

@@ -209,15 +209,13 @@ def _clear_source(context: Context) -> str:
         with warned(context):
             write_ports(context, vm, (vm.host,))
     with context.at(context.text("source")) as source:
-        power_off(
-            source
-        )  # waits for libvirt, which may still be removing what has left: it would not be seen meanwhile
+        # This waits for libvirt, which may still be removing what has left: it would not be seen meanwhile.
+        power_off(source)
         leave_disks(source, context.known_vm())
         for action in removal_of(source.observe(), context.subject):
             source.perform(action)
-        undefine(
-            source
-        )  # what it printed, its variables and rows in the ledger outlive a definition and devices that left
+        # What it printed, its variables and rows in the ledger outlive a definition and devices that left.
+        undefine(source)
         left = source.things_left()
         if left:
             raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
