@@ -170,17 +170,18 @@ def build(
 
     observer = HostObserver(store=store, link=world.link, clock=world.clock, controller=world.controller, news=go_on)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
-    reconcilers: list[Reconciler] = []
+    reconcilers: list[tuple[Reconciler, Timer]] = []  # once there is one, before anything runs
 
     def afterwards(host: str, subject: str) -> None:
-        for reconciler in reconcilers:
+        for reconciler, rounds in reconcilers:
             if observer.is_untrue(host, subject):
                 reconciler.observe_soon(host)  # not here: a host that does not answer would hold a worker
+            if observer.is_pool(subject):
+                rounds.soon()
         go_on()
 
     engine = _engine(settings, store, runner, living, afterwards)
     reconciler = reconciler_of(settings, world, engine, observer, time)
-    reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
     site = replace(_site(settings, world, key, engines), go_on=go_on)
     services = services_of(world, engine, reconciler, inspection, site)
@@ -194,13 +195,9 @@ def build(
         )  # fmt: skip
     reach.when_lost(reconciler.observe_soon)
     watcher = Watcher(
-        store,
-        world.link,
-        reconciler.observe_soon,
-        services.readings.kept,
-        most=settings.hosts_watched,
-        turn=lambda host: turn_of(host, living.name, living.living),
-    )
+        store, world.link, reconciler.observe_soon, services.readings.kept,
+        most=settings.hosts_watched, turn=lambda host: turn_of(host, living.name, living.living),
+    )  # fmt: skip
     after_s, at_most = settings.evacuate_after_seconds, settings.evacuate_at_most
     dead = DeadHosts(store=store, maintenances=services.maintenances, after_s=after_s, at_most=at_most)
     retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
@@ -228,6 +225,7 @@ def build(
         Timer({"booting guests": guests.round}, ROUND_S),
         Timer({"webhooks": webhooks.round}, WEBHOOKS_S),
     )
+    reconcilers.append((reconciler, timers[0]))
     engine.recover()
     for timer in timers:
         timer.start()

@@ -14,11 +14,12 @@ import pytest
 
 from orchestrator.client.client import Client
 from orchestrator.core.errors import Conflict
+from tests.fakes.several import until
 from tests.fakes.simulated import serving_fleet
 
 FLEET = """\
 groups:
-  - {name: l40s, count: 3, gpu_model: L40S, gpus_per_host: 1, vcpus: 32, memory_gib: 128}
+  - {name: l40s, count: 3, gpu_model: L40S, gpus_per_host: 1, vcpus: 32, memory_gib: 128, pools: [fast]}
 """
 WANTED = """\
 schema_version: 1
@@ -91,3 +92,8 @@ def test_a_vm_takes_a_volume_while_it_runs_and_gives_it_when_it_is_stopped(site:
     site.run("volume", "delete", "data", "--yes")
     assert site.told("volume", "list") == []
     assert site.client.observe_findings(None) == []
+
+
+def test_hosts_that_have_a_pool_mounted_are_known_to_reach_it_before_their_next_turn(site: Site) -> None:
+    site.run("pool", "create", "fast")
+    until(lambda: len(site.client.pool("fast")["hosts"]) == 3, limit_s=10)

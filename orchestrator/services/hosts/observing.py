@@ -77,6 +77,11 @@ class HostObserver:
                 return any(changes_gpu(device) for device in vm.devices)
             return subject == host or tx.observations.shows(host, subject)
 
+    def is_pool(self, subject: str) -> bool:
+        """Whether other hosts are otherwise too now: those that have it mounted."""
+        with self.store.read() as tx:
+            return tx.pools.find_id(subject) is not None
+
     def look(self, last: LastObservation, digest: str, turn: int) -> UnchangedObservation | Look:
         """Whether the host is as it stands. What it is otherwise, at that turn, is for :meth:`keep`; nothing is stored
         here."""
