@@ -80,7 +80,11 @@ WHERE devices LIKE '%Mdev"%' OR devices LIKE '%Type"%';
 """
 """Until protocol 9 six actions made vGPUs."""
 
-_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS, _DESCRIBED, _MADE_BY_ONE_ACTION)
+_GONE = """
+ALTER TABLE wanted ADD COLUMN gone INTEGER NOT NULL DEFAULT 0;
+"""
+
+_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS, _DESCRIBED, _MADE_BY_ONE_ACTION, _GONE)
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 

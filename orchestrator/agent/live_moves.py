@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from orchestrator.agent.libvirt.migration import LIBVIRT, MoveProgress, MoveSock
 from orchestrator.agent.libvirt.migration_calls import MigrationCalls
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveKey
-from orchestrator.core.errors import Conflict, Denied, Unknown, VgpuctlError
+from orchestrator.core.errors import Conflict, Denied, Fatal, Unknown, VgpuctlError
 
 _SHOWN = 10
 """Differences."""
@@ -86,6 +86,12 @@ class LiveMoves:
         :raises Retryable: ``move.unreachable``; :raises VgpuctlError: see libvirt/migration.py"""
         sockets = MoveSockets(self.sockets, self.domains.name_of(move.vm))
 
+        def left(moved: MovedVm) -> None:
+            """Noted first: libvirt may die before it has removed the definition, and its controller before it hears."""
+            with suppress(Fatal):  # a full disk; its controller is told all the same
+                self.wanted.gone(move.vm)
+            gone(moved)
+
         def arriving(xml: str) -> tuple[str, tuple[str, ...] | None]:
             own = str(self.storage)
             text = migration.arriving_text(xml, own=own, other=to.storage, devices=move.devices)
@@ -94,7 +100,7 @@ class LiveMoves:
         with move_channel.leaving(to.own, to.other, to.ends, sockets.twins(), self.sockets.stat().st_uid):
             self.wanted.leaves(move.vm)
             try:
-                migration.migrate(self.libvirt, move, sockets=sockets, arriving=arriving, progress=progress, gone=gone)
+                migration.migrate(self.libvirt, move, sockets=sockets, arriving=arriving, progress=progress, gone=left)
             except VgpuctlError as error:
                 if not isinstance(error, Unknown):  # it is known to be here
                     self.wanted.stays(move.vm)

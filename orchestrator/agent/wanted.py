@@ -31,6 +31,7 @@ from orchestrator.core.actions.suspension import SuspendDomain
 from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.actions.volumes import PlugDevices
 from orchestrator.core.attachments import make
+from orchestrator.core.errors import NotFound
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.core.protocol import layout_not_back, vm_not_back
@@ -58,7 +59,13 @@ class RestoreList:
         self._boot_id = boot_id
 
     def before(self, action: HostAction) -> None:
-        """Whatever becomes of a stop or a removal, nobody wants the VM to run or the device to be any more."""
+        """Whatever becomes of a stop or a removal, nobody wants the VM to run or the device to be any more.
+
+        :raises NotFound: ``vm.not_found``: the VM has left for another host, whatever is still defined here"""
+        if isinstance(action, StartDomain) and self._has_gone(action.vm):
+            raise NotFound(
+                "vm.not_found", "the VM has left for another host", hint="'vgpuctl list-vms -A' tells where it is"
+            )
         if isinstance(action, (StopDomain, SuspendDomain)):
             self._set(action.vm, "running", 0)
         if isinstance(action, RemovesDevice):
@@ -76,6 +83,7 @@ class RestoreList:
         elif isinstance(action, (DefineDomain, PlugDevices)):
             described = DefineDomain(vm=action.vm, domain=action.domain)
             self._set(action.vm, "described", json.dumps(action_to_dict(described)))
+            self._set(action.vm, "gone", 0)
         elif isinstance(action, MakesDevice):
             self._want_device(action)
         elif isinstance(action, AdoptDomain):
@@ -98,6 +106,10 @@ class RestoreList:
     def leaves(self, vm: str) -> None:
         """It is on its way to another host: a boot of this one does not bring it back by itself."""
         self._set(vm, "running", 0)
+
+    def gone(self, vm: str) -> None:
+        """It is on the other host with all it has: it does not start here before it is defined anew."""
+        self._set(vm, "gone", 1)
 
     def stays(self, vm: str) -> None:
         """It did not go."""
@@ -180,6 +192,10 @@ class RestoreList:
             )
         reasons = [(str(vm), str(problem)) for vm, problem in rows]
         return tuple(layout_not_back(why) if vm == KEEPER else vm_not_back(vm, why) for vm, why in reasons)
+
+    def _has_gone(self, vm: str) -> bool:
+        with self._file.read():
+            return self._file.one("SELECT 1 FROM wanted WHERE vm = ? AND gone", vm) is not None
 
     def _want_all(self, action: SettleLedger) -> None:
         for gpu in action.functions:

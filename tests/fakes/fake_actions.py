@@ -73,8 +73,7 @@ def _make_vgpu(machine: FakeMachine, action: MakeVgpu) -> None:
 
 
 def _create_mdev(machine: FakeMachine, action: MakeVgpu) -> None:
-    uuid = action.uuid or ""
-    gpu = gpu_of(machine, action.parent, to_make=True)
+    uuid, gpu = action.uuid or "", gpu_of(machine, action.parent, to_make=True)
     there = machine.mdevs.get(uuid)
     if there is not None:
         if there != (action.parent, action.type_name, action.vm):
@@ -280,6 +279,7 @@ def _define(machine: FakeMachine, action: DefineDomain) -> None:
     xml = domain_xml(action.vm, action.domain)
     fake_data_volumes.check_data(machine, action.vm, xml)
     machine.domains[action.vm] = (xml, machine.domains.get(action.vm, ("", False))[1])
+    machine.gone.discard(action.vm)
     _, size, base = machine.volumes.get(action.domain.volume, ("", 0, ""))
     machine.described[action.vm] = MadeAs(domain=action.domain, image=base, disk_bytes=size, boot_policy="local")
     machine.nvram |= {action.vm} if action.domain.firmware == "uefi" else set()
@@ -290,13 +290,13 @@ def _undefine(machine: FakeMachine, action: UndefineDomain) -> None:
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vm.running", "the VM runs")
     machine.domains.pop(action.vm, None)
-    machine.nvram.discard(action.vm)
-    machine.adopted.discard(action.vm)
+    for kept in (machine.gone, machine.nvram, machine.adopted):
+        kept.discard(action.vm)
 
 
 def _start(machine: FakeMachine, action: StartDomain) -> None:
-    if action.vm not in machine.domains:
-        raise Fatal("vm.not_found", "the VM is not defined")
+    if action.vm not in machine.domains or action.vm in machine.gone:
+        raise Fatal("vm.not_found", "the VM is not defined, or has left")
     xml, _ = machine.domains[action.vm]
     fake_data_volumes.check_data(machine, action.vm, xml)
     fake_pools.check_held(machine, action.vm)

@@ -65,6 +65,7 @@ def move_vm(source: FakeMachine, target: FakeMachine, move: LiveMove) -> MovedVm
     files = [name for name, (owner, _, _) in source.volumes.items() if owner == move.vm]
     assert all(target.volumes[name][0] == move.vm for name in files)
     del source.domains[move.vm]
+    source.gone.add(move.vm)
     source.described.pop(move.vm, None)
     for name in (*files, memory_of(move.vm)):
         target.written[name] = source.written[name]

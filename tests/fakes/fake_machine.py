@@ -108,8 +108,7 @@ class FakeMachine:
     mdevs: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
     """UUID → (parent, type, owner)."""
     vf_types: dict[str, tuple[str, str | None]] = field(default_factory=dict)
-    parameters: dict[str, str] = field(default_factory=dict)
-    """vGPU → its parameters."""
+    parameters: dict[str, str] = field(default_factory=dict)  # vGPU → text
     partitions: dict[int, tuple[int, ...]] = field(default_factory=dict)
     active_partitions: dict[int, str | None] = field(default_factory=dict)
     """Of its baseboard's fabric: id → module ids; id → owner."""
@@ -118,6 +117,7 @@ class FakeMachine:
     """UUID → (XML, running)."""
     licences: tuple[VgpuLicence, ...] = ()
     """As its driver tells them; those of VMs that do not run are not told."""
+    gone: set[str] = field(default_factory=set)  # those that have left for another host
     foreign: set[str] = field(default_factory=set)
     transient: set[str] = field(default_factory=set)
     """UUIDs of domains that somebody else made."""

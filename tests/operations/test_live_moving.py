@@ -153,6 +153,29 @@ def test_its_host_stays_away_for_longer_than_anybody_waits_and_it_goes_on_when_i
     whole(plane, OTHER)
 
 
+@pytest.mark.parametrize("fault", [lambda _: Crash(), lost_answer], ids=["killed", "lost"])
+def test_it_left_and_its_definition_stayed_where_it_was_and_what_came_goes_on(
+    plane: ControlPlane, fault: Fault
+) -> None:
+    """libvirt was killed there while it cleaned up, and its controller did not hear that it has left."""
+    operation, source, target = move(plane), plane.machine(L40S_HOST), plane.machine(OTHER)
+    vm = plane.services.vms.get("default", "train").id
+    definition = source.domains[vm][0]
+    source.written[memory_of(vm)] = "what no boot brings"
+
+    def killed(effect: str) -> BaseException:
+        source.domains[vm] = (definition, False)
+        return fault(effect)
+
+    strike_at(plane, "move_vm", "after", killed)
+    assert run(plane, operation).state == "done"
+    assert (runs_on(plane), target.written[memory_of(vm)]) == ([OTHER], "what no boot brings")
+    assert source.domains == {}
+    plane.hosts.strike = lambda *_: None
+    assert run(plane, move(plane)).state == "done"
+    assert (runs_on(plane), source.written[memory_of(vm)]) == ([L40S_HOST], "what no boot brings"), "it may come back"
+
+
 def test_its_host_loses_power_in_the_middle_and_it_is_booted_there_and_goes(plane: ControlPlane) -> None:
     operation, source = move(plane), plane.machine(L40S_HOST)
     vm = plane.services.vms.get("default", "train").id

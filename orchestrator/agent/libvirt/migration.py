@@ -243,8 +243,10 @@ class _Migration:
         asking = threading.Thread(target=self._ask, name="migration's progress", daemon=True)
         asking.start()
         polls = 0
-        while thread.is_alive():
+        alive = True
+        while alive:  # and once more after that: libvirt's daemon may have died while it cleaned up
             thread.join(_POLL_S)
+            alive = thread.is_alive()
             polls += 1
             ended = self._process is not None and self._process.has_ended()
             self._phase = self._phase_now(ended=ended)

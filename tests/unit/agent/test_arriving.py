@@ -8,6 +8,8 @@ and QEMU of Debian 12 and 13.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -15,13 +17,16 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from orchestrator.adapters.agent_link.move_key import new_move_key
+from orchestrator.agent import move_channel
+from orchestrator.agent.libvirt import migration
 from orchestrator.agent.libvirt.arriving import differences
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domain_devices import parts_of
-from orchestrator.agent.live_moves import LiveMoves
-from orchestrator.core.actions.host_actions import DefineDomain, EnsureNetwork
+from orchestrator.agent.live_moves import LiveMoves, OtherHost
+from orchestrator.core.actions.host_actions import DefineDomain, EnsureNetwork, StartDomain
+from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound, Unknown
 from tests.unit.agent.bench import Bench, domain_of
 
 XML = Path(__file__).parent / "moved_xml"
@@ -157,15 +162,48 @@ def test_a_host_device_whose_address_cannot_be_read_is_none_that_is_left_out() -
     assert refused.value.code == "vm.xml_invalid"
 
 
+def _moves(bench: Bench, directory: Path) -> LiveMoves:
+    return LiveMoves(
+        Libvirt("test:///default"), bench.domains, bench.wanted, directory, bench.belongings.check_started,
+        bench.belongings.networks.reserve, sockets=directory,
+    )  # fmt: skip
+
+
 def test_a_vm_that_comes_has_its_address_reserved_as_one_that_starts(furnished: Bench, tmp_path: Path) -> None:
     """It is never started here, and its lease would be given to another card when it runs out."""
     bench = furnished
     bench.do(EnsureNetwork(name="default.blue", subnet="10.88.0.0/28"))
     bench.do(DefineDomain(vm=bench.vm, domain=replace(domain_of(bench.vm), network="default.blue")))
-    moves = LiveMoves(
-        Libvirt("test:///default"), bench.domains, bench.wanted, tmp_path, bench.belongings.check_started,
-        bench.belongings.networks.reserve,
-    )  # fmt: skip
-    with moves.coming(bench.vm, new_move_key(), new_move_key().certificate):
+    with _moves(bench, tmp_path).coming(bench.vm, new_move_key(), new_move_key().certificate):
         network = ET.fromstring(bench.libvirt.networkLookupByName("default.blue").XMLDesc())
         assert [host.get("mac") for host in network.findall("ip/dhcp/host")] == [mac_address(bench.vm)]
+
+
+def test_a_vm_that_has_left_is_not_started_where_its_definition_stayed_until_it_is_defined_anew(
+    furnished: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever tells that it has left may be heard by nobody, and libvirt may die before it has removed all of it."""
+    bench, start = furnished, StartDomain(vm=furnished.vm)
+    define = DefineDomain(vm=bench.vm, domain=domain_of(bench.vm))
+    other = OtherHost(new_move_key(), new_move_key().certificate, (), str(tmp_path))
+    bench.do(define)
+    bench.do(start)
+
+    def migrate(*_: object, gone: Callable[[MovedVm], None], **_more: object) -> None:
+        bench.libvirt.lookupByUUIDString(bench.vm).destroy()
+        gone(MovedVm(sent_bytes=7))
+
+    def nobody_hears(_: MovedVm) -> None:
+        raise Unknown("agent.connection_lost", "the controller is gone")
+
+    monkeypatch.setattr(migration, "migrate", migrate)
+    monkeypatch.setattr(move_channel, "leaving", lambda *_: nullcontext())
+    with pytest.raises(Unknown):
+        _moves(bench, tmp_path).leave(LiveMove(vm=bench.vm, devices=()), other, lambda _: True, nobody_hears)
+    with pytest.raises(NotFound) as refused:
+        bench.do(start)
+    assert refused.value.code == "vm.not_found"
+    assert not bench.domains.is_active(bench.vm)
+    bench.do(define)
+    bench.do(start)
+    assert bench.domains.is_active(bench.vm)

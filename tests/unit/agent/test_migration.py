@@ -116,6 +116,29 @@ def test_it_has_gone_when_its_qemu_has_ended_though_libvirt_still_cleans_up(tmp_
     assert told == ["its QEMU ends", "gone"]
 
 
+class _Killed(_Confirming):
+    """Its daemon dies when the domain's QEMU has ended, before it has cleaned up."""
+
+    def __init__(self, status: Path, qemu: subprocess.Popen[bytes]) -> None:
+        super().__init__("")
+        self._status, self._qemu = status, qemu
+
+    def migrateToURI3(self, _uri: str, _parameters: object, _flags: int) -> None:  # noqa: N802 - libvirt's
+        _write_phase(self._status, "confirm3")
+        self._qemu.kill()
+        self._qemu.wait()
+        raise libvirt.libvirtError("the connection to libvirt broke")
+
+
+def test_it_has_gone_though_libvirt_was_killed_before_it_had_cleaned_up(tmp_path: Path) -> None:
+    gone = list[MovedVm]()
+    with subprocess.Popen(["sleep", "60"]) as qemu:
+        process = migration.QemuProcess(tmp_path / "vm.xml", os.pidfd_open(qemu.pid))
+        _moving(_Killed(tmp_path / "vm.xml", qemu), process).run(lambda _: True, gone.append)
+        os.close(process.pidfd)
+    assert len(gone) == 1
+
+
 class _Quick(_Confirming):
     """Is seen to run, and before the next look it has stopped, was confirmed and its QEMU has ended."""
 
