@@ -52,7 +52,9 @@ def plan(plane: ControlPlane, request: ResizeVm) -> ResizePlan:
 def test_a_vm_alone_on_its_gpu_gets_another_size_there(plane: ControlPlane) -> None:
     resizes.of_host(L40S_HOST)(plane)
     before, machine = train(plane), plane.machine(L40S_HOST)
-    refused("vm.needs_restart", Conflict, lambda: resize(plane, wanted()))
+    error = refused("vm.needs_restart", Conflict, lambda: resize(plane, wanted(vcpus=4, memory_mib=8192)))
+    typed = f'vgpuctl vm resize train --tenant default --offering "{LARGE}" --vcpus 4 --memory 8192MiB --restart'
+    assert f"'{typed}'" in str(error.hint)
     size = train(plane).spec
     assert resize(plane, wanted(SMALL, vcpus=size.vcpus, memory_mib=size.memory_mib)).existing, "it is so already"
     told = plan(plane, wanted())

@@ -138,9 +138,16 @@ class VmResizing:
             if not request.restart:
                 raise Conflict(
                     "vm.needs_restart",
-                    f"VM {vm.spec.name} runs, and no vGPU, vCPU or memory is exchanged under a guest",
-                    hint="the same with --restart shuts it down, and starts it with its new size",
+                    f"VM {vm.spec.name} runs, and no vGPU, vCPU or memory is added or exchanged under a guest",
+                    hint=f"'{_command(request)} --restart' shuts it down, and starts it with its new size",
                 )
+
+
+def _command(request: ResizeVm) -> str:
+    """It as typed."""
+    size = f" --vcpus {request.vcpus}" if request.vcpus else ""
+    size += f" --memory {request.memory_mib}MiB" if request.memory_mib else ""
+    return f'vgpuctl vm resize {request.name} --tenant {request.tenant} --offering "{request.profile}"{size}'
 
 
 def _spec_of(fleet: FleetIndex, vm: Vm, request: ResizeVm) -> VmSpec:
