@@ -98,11 +98,12 @@ def record(
 
 
 def _converting(tx: Transaction, subject: str) -> tuple[str, ...]:
-    """Operations that are about a network which a VM of that id has a card on. What they may take back, no VM starts
-    with; theirs are about another subject, so the order of a subject's own does not keep them apart."""
-    known = tx.operations.list(kind=CONVERTS, states=UNFINISHED)
-    vm = tx.vms.find_id(subject) if known else None
-    return () if vm is None else tuple(each.id for each in known if each.subject in vm.spec.networks)
+    """Operations that make a network one of kind ovn which a VM of that id has a card on. What they may take back, no
+    VM starts with; theirs are about another subject, so the order of a subject's own does not keep them apart."""
+    vm = tx.vms.find_id(subject)
+    own = set() if vm is None else {port.network for port in vm.ports}
+    known = tx.operations.list(kind=CONVERTS, states=UNFINISHED) if own else ()
+    return tuple(each.id for each in known if each.subject in own)
 
 
 def conversions(tx: Transaction) -> tuple[Operation, ...]:

@@ -158,16 +158,15 @@ def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], 
             guarded = replace(card, groups=members_of(site, vm.spec.tenant, its), owned=owned)
             (settled if vm.state in _SETTLED else busy)[name].append(guarded)
     networks, chassis = {name: network for name, (network, _) in overlays.items()}, tx.networks.chassis()
+    far = {name: subnets_of_peers(network, networks.get) for name, network in networks.items()}
     first, second = (
-        tuple(rows_of(((*network, cards[name]) for name, network in overlays.items()), networks.get))
+        tuple(rows_of(((*network, cards[name]) for name, network in overlays.items()), far))
         for cards in (settled, busy)
     )
     joined = [row for network in networks.values() for row in rows_joined(network, networks.get)]
     out = [
         row for network, overlay in overlays.values() if overlay.out is not None
-        for row in rows_out(
-            overlay, networks.get(overlay.out.network), chassis, subnets_of_peers(network, networks.get)
-        )
+        for row in rows_out(overlay, networks.get(overlay.out.network), chassis, far[network.name])
     ]  # fmt: skip
     floating = address_rows(tx.floating_addresses.list(), vms, networks)
     of_groups = rows_of_groups(site, in_use(groups, used), logged_actions(known))

@@ -31,7 +31,7 @@ def _northbound(ovn: RealOvn) -> OvnNorthbound:
 
 
 def _rows(*cards: Card) -> tuple[OvnRow, ...]:
-    return tuple(rows_of([(BLUE, OVERLAY, cards)]))
+    return tuple(rows_of([(BLUE, OVERLAY, cards)], {}))
 
 
 def _compare(ovn: RealOvn, rows: tuple[OvnRow, ...]) -> tuple[RowChange, ...]:
@@ -173,7 +173,7 @@ def test_what_is_foreign_or_another_sites_stays(ovn: RealOvn) -> None:
 
 def test_networks_that_are_wanted_no_more_go_with_all_that_they_had(ovn: RealOvn) -> None:
     _compare(ovn, _rows(WEB, DB))
-    other = tuple(rows_of([(Network(name="globex.blue"), replace(OVERLAY, id="other"), [replace(WEB, vm="vm-3")])]))
+    other = tuple(rows_of([(Network(name="globex.blue"), replace(OVERLAY, id="other"), [replace(WEB, vm="vm-3")])], {}))
     assert _compare(ovn, (*_rows(WEB), *other)) != ()
     assert sorted(ovn.nbctl("--bare", "--columns=name", "list", "logical_switch").split()) == [
         "acme.blue",

@@ -106,7 +106,7 @@ def test_cards_are_written_over_the_death_of_the_leader_each_of_them_once(tmp_pa
                 members[dead[-1]].wait()
             until(partial(_write, northbound, card), card.name, 30)
         assert len(dead) == 2
-        rows = tuple(rows_of([(*BLUE, CARDS)]))
+        rows = tuple(rows_of([(*BLUE, CARDS)], {}))
         with northbound.open() as session:
             existing = session.read_all(SITE, TABLES)
         assert (difference(rows, existing, SITE), left_over(rows, existing, SITE)) == ((), ())

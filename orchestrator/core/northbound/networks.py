@@ -12,7 +12,6 @@ from typing import Final
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.northbound.rows import MemberOf, OvnRow, Value, row_uuid
 from orchestrator.core.overlay import OvnNetwork, ProviderPlace, of_family, port_id, router_of
-from orchestrator.core.peering import Find, subnets_of_peers
 from orchestrator.core.vms.network import Network, dns_domain
 from orchestrator.core.vms.vm import Vm
 
@@ -186,11 +185,12 @@ def _dhcp_of_card(overlay: OvnNetwork, card: Card, version: int) -> Value:
 
 
 def rows_of(
-    networks: Iterable[tuple[Network, OvnNetwork, Iterable[Card]]], find: Find = lambda _: None
+    networks: Iterable[tuple[Network, OvnNetwork, Iterable[Card]]], far: Mapping[str, Iterable[str]]
 ) -> Iterator[OvnRow]:
-    """All of these; rows come after those that they are in. ``find``: networks that they may be joined with."""
+    """All of these; rows come after those that they are in. ``far``: name of a network → subnets of those that it is
+    joined with."""
     for network, overlay, cards in networks:
-        yield from network_rows(network, overlay, subnets_of_peers(network, find))
+        yield from network_rows(network, overlay, far.get(network.name, ()))
         for card in cards:
             yield from card_rows(network, overlay, card)
 

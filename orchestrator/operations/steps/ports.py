@@ -94,12 +94,13 @@ def networks_in_ovn(tx: Transaction, networks: Iterable[Network]) -> tuple[OvnRo
     provided = {name: tx.networks.find(name) for name in sorted(ways)}
     first = {name: (outer, outer.overlay) for name, outer in provided.items() if outer and outer.overlay}
     find = tx.networks.find
-    rows = [row for each in {**first, **known}.values() for row in network_rows(*each, subnets_of_peers(each[0], find))]
+    far = {name: subnets_of_peers(network, find) for name, (network, _) in {**first, **known}.items()}
+    rows = [row for name, each in {**first, **known}.items() for row in network_rows(*each, far[name])]
     rows += [row for network, _ in known.values() for row in rows_joined(network, find)]
     chassis = tx.networks.chassis() if ways else ()
     for network, overlay in known.values():
         if overlay.out is not None:
-            rows += rows_out(overlay, provided[overlay.out.network], chassis, subnets_of_peers(network, find))
+            rows += rows_out(overlay, provided[overlay.out.network], chassis, far[network.name])
     return tuple(rows)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -11,7 +12,7 @@ from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, Port
 from orchestrator.core.peering import check_grown
-from orchestrator.core.tenancy.quota import FLOATING_AMOUNTS
+from orchestrator.core.tenancy.quota import network_amounts
 from orchestrator.core.vms.network import Network, dhcp_addresses
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.ports import no_ovn
@@ -52,11 +53,9 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
         vms = [vm for vm in tx.vms.list(tenant=tenant) if network.name in vm.spec.networks]
         _check_at_rest(tx, network, vms)
         made = NewOvnNetwork(subnets=(subnet,)).checked(cards.ids.new_uuid())
-        overlay = made
-        if out is not None:
-            more_within_quota(tx, tenant, FLOATING_AMOUNTS)
-            overlay = replace(made, out=way_out(tx, out, made))
+        overlay = made if out is None else replace(made, out=way_out(tx, out, made))
         converted = replace(network, subnet=None, overlay=overlay)
+        more_within_quota(tx, tenant, Counter(network_amounts(converted)) - Counter(network_amounts(network)))
         check_grown(network, converted, tx.networks.find, tx.networks.of_tenant(tenant))
         tx.networks.update(converted)
         if not vms:

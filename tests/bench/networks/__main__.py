@@ -47,7 +47,9 @@ def main() -> None:
         ovn.end("northd")  # its work is OVN's own
         northbound = OvnNorthbound(endpoints=(ovn.socket("northbound"),), trust=lambda: None)
         rows = tuple(
-            rows_of((*_network(number), [_card(number, card) for card in range(CARDS)]) for number in range(NETWORKS))
+            rows_of(
+                ((*_network(number), [_card(number, card) for card in range(CARDS)]) for number in range(NETWORKS)), {}
+            )
         )
 
         def fill() -> None:
