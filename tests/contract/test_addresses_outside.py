@@ -3,28 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, Retryable
 from tests.contract.test_groups_in_ovn import MaybeAway
-from tests.contract.test_ways_out import BLUE, create, differ, leading_outside, nats, refused, repair
+from tests.contract.test_ways_out import BLUE, create, differ, nats, northbound, plane, refused, repair
 from tests.fakes.control_plane import ControlPlane
 from tests.fakes.ovn_databases import RealOvn
 
-
-@pytest.fixture
-def northbound(ovn: RealOvn) -> MaybeAway:
-    return MaybeAway(ovn)
-
-
-@pytest.fixture
-def plane(tmp_path: Path, ovn: RealOvn, northbound: MaybeAway) -> Iterator[ControlPlane]:
-    with leading_outside(tmp_path, ovn, northbound) as made:
-        yield made
+__all__ = ("northbound", "plane")
 
 
 def test_addresses_run_out_and_are_nobodys_but_their_tenants(plane: ControlPlane) -> None:

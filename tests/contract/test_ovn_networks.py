@@ -4,26 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.adapters.ovn.databases import OvnDatabases
-from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
 from orchestrator.core.peering import joined_with
 from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
-from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.services.messages import CreateVm, MoveVm
 from orchestrator.services.network_driver import NetworkDriverService
 from orchestrator.services.network_peers import change_peers
 from orchestrator.services.northbound import NorthboundKeeper, compare
+from tests.contract.test_groups_in_ovn import MaybeAway
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, t4
@@ -33,18 +31,6 @@ from tests.fakes.recount import miscounted
 
 OVN_HOST = (Bridge(name="br-int", kind="openvswitch"),)
 SMALL = NewOvnNetwork(subnets=("10.0.0.0/29",))
-
-
-@dataclass
-class MaybeAway:
-    """A northbound that may be away."""
-
-    ovn: RealOvn
-    away: bool = False
-
-    def open(self) -> AbstractContextManager[NorthboundSession]:
-        where = "unix:/nowhere" if self.away else self.ovn.socket("northbound")
-        return OvnNorthbound(endpoints=(where,), trust=lambda: None).open()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,9 +25,8 @@ from orchestrator.core.peering import subnets_of_peers
 from orchestrator.core.security_groups import SecurityGroup, parse_rule
 from orchestrator.core.vms.network import Network
 from tests.fakes.ovn_chassis import NO_OFFLOAD
-from tests.fakes.ovn_databases import real_ovn
-from tests.playbooks.ovn_machines import machines, namespaces_of
-from tests.playbooks.test_ovn_traffic import Guest, Site, begin, eventually
+from tests.playbooks.ovn_machines import namespaces_of
+from tests.playbooks.test_ovn_traffic import Guest, Site, eventually, hosts_in_ovn
 
 BLUE, RED = (
     Network(
@@ -136,20 +134,14 @@ def configured(guest: Guest, address: str) -> None:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with tempfile.TemporaryDirectory(prefix="ovn") as directory, machines(Path(directory)) as made:
-        (Path(directory) / "central").mkdir()
-        with real_ovn(Path(directory) / "central") as ovn:
-            hosts = {f"gpu-{number}": made.add(number + 10) for number in (1, 2)}
-            for name, machine in hosts.items():
-                begin(machine, name, ovn.socket("southbound"))
-            begun = Site(ovn, hosts, {})
-            write(begun, ALL)
-            for card in (WEB, DB, FAR):
-                guest = begun.guests[card.vm] = begun.plug(card.hosts[0], card)
-                configured(guest, card.addresses[1])
-            web = begun.guests["web"]
-            assert eventually(lambda: ping(web, "fd00:1::6") == "heard"), hosts["gpu-1"].logs()
-            yield begun
+    with hosts_in_ovn(2) as (_, begun):
+        write(begun, ALL)
+        for card in (WEB, DB, FAR):
+            guest = begun.guests[card.vm] = begun.plug(card.hosts[0], card)
+            configured(guest, card.addresses[1])
+        web = begun.guests["web"]
+        assert eventually(lambda: ping(web, "fd00:1::6") == "heard"), begun.hosts["gpu-1"].logs()
+        yield begun
 
 
 def test_vms_meet_over_hosts_and_joined_networks(site: Site) -> None:

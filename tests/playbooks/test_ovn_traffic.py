@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from orchestrator.core.northbound.rows import difference, operations_of
 from orchestrator.core.overlay import OvnNetwork, port_id
 from orchestrator.core.vms.network import Network
 from tests.fakes.ovn_databases import RealOvn, real_ovn
-from tests.playbooks.ovn_machines import Machine, machines, namespaces_of
+from tests.playbooks.ovn_machines import Machine, Machines, machines, namespaces_of
 
 SUBNETS = ("10.0.0.0/24", "10.0.1.0/24")
 BLUE, RED = ((Network(name=f"{tenant}.net"), OvnNetwork(id=tenant, subnets=SUBNETS)) for tenant in ("blue", "red"))
@@ -150,21 +151,27 @@ def begin(machine: Machine, name: str, southbound: str) -> None:
     machine.run("ovn-controller", "--pidfile", "--detach", f"--log-file={machine.root / 'log/controller'}")
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+@contextmanager
+def hosts_in_ovn(hosts: int) -> Iterator[tuple[Machines, Site]]:
+    """So many, named gpu-1 and so on, without guests."""
     with tempfile.TemporaryDirectory(prefix="ovn") as directory, machines(Path(directory)) as made:
         (Path(directory) / "central").mkdir()
         with real_ovn(Path(directory) / "central") as ovn:
-            hosts = {f"gpu-{number}": made.add(number + 10) for number in (1, 2)}
-            for name, machine in hosts.items():
+            begun = {f"gpu-{number}": made.add(number + 10) for number in range(1, hosts + 1)}
+            for name, machine in begun.items():
                 begin(machine, name, ovn.socket("southbound"))
-            begun = Site(ovn, hosts, {})
-            begun.write(BLUE, WEB, DB, FAR)
-            begun.write(RED, OTHER, LONELY)
-            for card in (WEB, DB, FAR, OTHER, LONELY):
-                begun.guests[card.vm] = begun.plug(card.hosts[0], card)
-            assert eventually(lambda: begun.guests["web"].reaches(DB.addresses[0])), hosts["gpu-1"].logs()
-            yield begun
+            yield made, Site(ovn, begun, {})
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with hosts_in_ovn(2) as (_, begun):
+        begun.write(BLUE, WEB, DB, FAR)
+        begun.write(RED, OTHER, LONELY)
+        for card in (WEB, DB, FAR, OTHER, LONELY):
+            begun.guests[card.vm] = begun.plug(card.hosts[0], card)
+        assert eventually(lambda: begun.guests["web"].reaches(DB.addresses[0])), begun.hosts["gpu-1"].logs()
+        yield begun
 
 
 def test_vms_of_a_network_meet_over_hosts_and_subnets_and_others_do_not(site: Site) -> None:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -25,9 +23,8 @@ from orchestrator.core.provider_networks import KnownChassis, gateways_of
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from tests.contract.store.test_store import vm
-from tests.fakes.ovn_databases import real_ovn
-from tests.playbooks.ovn_machines import Machines, machines, namespaces_of
-from tests.playbooks.test_ovn_traffic import UDP, Guest, Site, begin, eventually
+from tests.playbooks.ovn_machines import Machines, namespaces_of
+from tests.playbooks.test_ovn_traffic import UDP, Guest, Site, eventually, hosts_in_ovn
 
 PROVIDER = ProviderPlace(physical="physnet1", vlan=None, gateway="192.0.2.1", first="192.0.2.100", last="192.0.2.199")
 OUTSIDE = Network(name="outside", overlay=OvnNetwork(id="outside", subnets=("192.0.2.0/24",), provider=PROVIDER))
@@ -80,33 +77,28 @@ def _with_port(name: str, address: str) -> Vm:
 
 @pytest.fixture(scope="module")
 def outside() -> Iterator[Outside]:
-    with tempfile.TemporaryDirectory(prefix="ovn") as directory, machines(Path(directory)) as made:
-        (Path(directory) / "central").mkdir()
+    with hosts_in_ovn(3) as (made, site):
         made.run("ip link add out type bridge; ip address add 192.0.2.1/24 dev out; ip link set out up")
-        with real_ovn(Path(directory) / "central") as ovn:
-            hosts = {f"gpu-{number}": made.add(number + 10) for number in (1, 2, 3)}
-            for name, machine in hosts.items():
-                begin(machine, name, ovn.socket("southbound"))
-            for name in GATEWAYS:
-                machine = hosts[name]
-                made.lead_outside(machine)
-                machine.run("ovs-vsctl", "add-br", "br-ex", "--", "set", "bridge", "br-ex", "datapath_type=netdev",
-                            "--", "add-port", "br-ex", "eth1", "--", "set", "open_vswitch", ".",
-                            "external_ids:ovn-bridge-mappings=physnet1:br-ex",
-                            "external_ids:ovn-cms-options=enable-chassis-as-gw")  # fmt: skip
-            begun = Outside(Site(ovn, hosts, {}), made, Guest(WEB, made.world))
-            begun.write(
-                *network_rows(OUTSIDE, OUTSIDE.overlay or BLUE), *network_rows(NETWORK, BLUE),
-                *rows_out(BLUE, OUTSIDE, CHASSIS),
-                *(row for card in (WEB, DB) for row in card_rows(NETWORK, BLUE, card)),
-                *card_rows(OUTSIDE, OUTSIDE.overlay or BLUE, STRAIGHT),
-            )  # fmt: skip
-            for card in (WEB, DB):
-                guest = begun.site.guests[card.vm] = begun.site.plug(card.hosts[0], card)
-                assert guest.run("ip route add default via 10.0.0.1").returncode == 0
-            begun.site.guests["straight"] = begun.site.plug("gpu-2", STRAIGHT)
-            assert eventually(lambda: begun.site.guests["web"].reaches(PROVIDER.gateway), 60), hosts["gpu-2"].logs()
-            yield begun
+        for name in GATEWAYS:
+            machine = site.hosts[name]
+            made.lead_outside(machine)
+            machine.run("ovs-vsctl", "add-br", "br-ex", "--", "set", "bridge", "br-ex", "datapath_type=netdev",
+                        "--", "add-port", "br-ex", "eth1", "--", "set", "open_vswitch", ".",
+                        "external_ids:ovn-bridge-mappings=physnet1:br-ex",
+                        "external_ids:ovn-cms-options=enable-chassis-as-gw")  # fmt: skip
+        begun = Outside(site, made, Guest(WEB, made.world))
+        begun.write(
+            *network_rows(OUTSIDE, OUTSIDE.overlay or BLUE), *network_rows(NETWORK, BLUE),
+            *rows_out(BLUE, OUTSIDE, CHASSIS),
+            *(row for card in (WEB, DB) for row in card_rows(NETWORK, BLUE, card)),
+            *card_rows(OUTSIDE, OUTSIDE.overlay or BLUE, STRAIGHT),
+        )  # fmt: skip
+        for card in (WEB, DB):
+            guest = site.guests[card.vm] = site.plug(card.hosts[0], card)
+            assert guest.run("ip route add default via 10.0.0.1").returncode == 0
+        site.guests["straight"] = site.plug("gpu-2", STRAIGHT)
+        assert eventually(lambda: site.guests["web"].reaches(PROVIDER.gateway), 60), site.hosts["gpu-2"].logs()
+        yield begun
 
 
 def test_what_vms_send_out_comes_from_the_networks_own_address(outside: Outside) -> None:
