@@ -12,7 +12,7 @@ from typing import Final
 from orchestrator.core.errors import Conflict
 from orchestrator.core.overlay import NetworkPeer, OvnNetwork
 from orchestrator.core.provider_networks import overlapping
-from orchestrator.core.vms.network import Network, short_name, tenant_of
+from orchestrator.core.vms.network import Network
 
 MAX_PEERS: Final = 16
 """Of one network, and as many offers of others."""
@@ -82,40 +82,6 @@ def check_apart(own: Network, other: Network, find: Find) -> None:
         _check_beside_way_out(first, second, find)
 
 
-def check_strangers(own: Network, other: Network, networks: Iterable[Network]) -> None:
-    """Before a network is joined with another tenant's: security groups know their members by addresses alone, so no VM
-    of the one tenant may have an address that one of the other's may have, on whichever of its networks that is.
-    ``networks``: all there are; ``own``: of the caller.
-
-    :raises Conflict: ``network.peer_overlaps``"""
-    if own.tenant == other.tenant:
-        return
-    known = tuple(networks)
-    for joined, stranger in ((own, other), (other, own)):
-        for beside in known:
-            both = overlapping(_subnets(stranger), _subnets(beside))
-            if both is not None and beside.name != stranger.name and beside.tenant in {joined.tenant, None}:
-                is_known = joined is own or beside.tenant is None
-                whose = f"{both[1]} of network {beside.short}" if is_known else f"a network of tenant {joined.tenant}"
-                raise _overlap(f"{both[0]} of network {stranger.short}", whose)
-
-
-def check_of_site(made: Network, networks: Iterable[Network], find: Find) -> None:
-    """Before a network of the site is there, which VMs of all tenants may be on: as :func:`check_strangers` does.
-    ``networks``: all there are.
-
-    :raises Conflict: ``network.subnet_overlaps``"""
-    for known in networks:
-        for stranger in _peers(known, find):
-            both = overlapping(_subnets(made), _subnets(stranger))
-            if both is not None and stranger.tenant != known.tenant:
-                theirs = f"{both[1]} of {stranger.tenant}/{stranger.short}"
-                message = f"{both[0]} overlaps {theirs}, which {known.tenant}/{known.short} is joined with"
-                hint = f"'vgpuctl network set {known.short} --tenant {known.tenant} --leave {stranger.tenant}/"
-                hint += f"{stranger.short}' parts them, or the site's network has another subnet"
-                raise Conflict("network.subnet_overlaps", message, hint=hint)
-
-
 def _check_beside_way_out(first: Network, second: Network, find: Find) -> None:
     """A route to a part of the provider network would take what is for the site's router, and answers on their way.
 
@@ -128,19 +94,12 @@ def _check_beside_way_out(first: Network, second: Network, find: Find) -> None:
         raise _overlap(f"{both[0]} of network {first.short}", way)
 
 
-def check_grown(before: Network, after: Network, find: Find, of_tenant: Iterable[Network]) -> None:
-    """Before a network has more subnets, or any: those that it leads to have routes to each at once, and nobody on
-    another tenant's that any of ``of_tenant`` is joined with may be taken for a VM there.
+def check_grown(before: Network, after: Network, find: Find) -> None:
+    """Before a network has more subnets: those that it leads to have routes to each at once.
 
     :raises Conflict: ``network.peer_overlaps``; ``network.joined``: another tenant has agreed to fewer"""
     if _subnets(before) == _subnets(after):
         return
-    for own in of_tenant:
-        for joined in joined_with(own, find):
-            both = overlapping(_subnets(after), joined.overlay.subnets)
-            if both is not None and tenant_of(joined.name) != after.tenant:
-                called = f"{tenant_of(joined.name)}/{short_name(joined.name)}"
-                raise _overlap(both[0], f"{both[1]} of {called}, which network {own.short} is joined with")
     peers = _peers(before, find)
     for peer in peers:
         if peer.tenant != before.tenant:

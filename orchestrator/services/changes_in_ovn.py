@@ -4,6 +4,7 @@ the database. That is derived from this one: what is missed here the next compar
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
@@ -14,9 +15,9 @@ from typing import Final
 from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.northbound.groups import (
     PORT_GROUP,
-    group_key,
+    GroupUsed,
     in_use,
-    logged_actions,
+    members_of,
     memberships,
     rows_of_groups,
 )
@@ -104,23 +105,25 @@ class ChangesInOvn:
             ) from error  # fmt: skip
 
     def _read(self, tenant: str) -> _Rows:
-        site, ports = self.store.site, dict[tuple[str, str], set[str]]()
+        site, ports, used = self.store.site, defaultdict[str, set[str]](set), set[GroupUsed]()
         with self.store.read() as tx:
             groups = tx.security_groups.list(tenant)
             vms = {vm.id: vm for vm in tx.vms.list(tenant=tenant) if vm.ports}
-            used = sorted({port.network for vm in vms.values() for port in vm.ports})
-            networks = {network.name: network for network in map(tx.networks.find, used) if network is not None}
+            names = sorted({port.network for vm in vms.values() for port in vm.ports})
+            networks = {network.name: network for network in map(tx.networks.find, names) if network is not None}
             of_networks = networks_in_ovn(tx, networks.values())
             floating = tx.floating_addresses.list(tenant)
-            logged = logged_actions(tx.networks.of_tenant(tenant))
-        of_cards = GroupsOfCards(groups)
-        for vm in vms.values():
-            for network, card in cards_of(vm, ()):
-                for name in of_cards.of(tenant, vm.id, network):
-                    ports.setdefault((tenant, name), set()).add(str(row_uuid(PORT, card.key)))
-        leading = address_rows(floating, vms, networks)
-        rows = (*of_networks, *leading, *rows_of_groups(site, in_use(groups, ports), logged))
-        return _Rows(rows, {group_key(site, *name): uuids for name, uuids in ports.items()})
+            of_cards = GroupsOfCards(groups)
+            for vm in vms.values():
+                for on, card in cards_of(vm, ()):
+                    network = networks.get(on)
+                    if network is not None and network.overlay is not None:
+                        its = of_cards.of(tenant, vm.id, on)
+                        used.update((tenant, name, on) for name in its)
+                        for member in members_of(site, tenant, its, network.overlay.id):
+                            ports[member.key].add(str(row_uuid(PORT, card.key)))
+            guarding = in_use(groups, used, tx.networks.find)
+        return _Rows((*of_networks, *address_rows(floating, vms, networks), *rows_of_groups(site, guarding)), ports)
 
     def _write(self, session: NorthboundSession, before: _Rows, after: _Rows) -> None:
         """Groups that are used no more lose their ports here, and go with the next comparison."""

@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_network
 
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.northbound.groups import in_use, verdicts
+from orchestrator.core.northbound.groups import GroupOnNetwork, in_use, verdicts
 from orchestrator.core.northbound.networks import SWITCH, Card, cards_of, router_mac
 from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.northbound.trace import Judgement, Packet, Probe, arrives, judgements
@@ -70,8 +70,8 @@ class NetworkPathService:
             raise InvalidInput("network.same_vm", f"{sender[:63]} is both ends of the connection", hint=hint)
         with self.store.read() as tx:
             vms = known_vm(tx, tenant, sender), known_vm(tx, tenant, receiver)
-            groups = tx.security_groups.list(tenant)
             met = _met(tx, *vms)
+            groups = () if met is None else _groups(tx, tenant, met)
         if self.tracer is None or self.overlay is None or met is None or met.network.overlay is None:
             raise Conflict(
                 "network.not_together",
@@ -98,13 +98,10 @@ class NetworkPathService:
         obstacles = tuple(
             filter(None, (_obstacle(vm, bindings.get(port_id(card.vm, card.number))) for vm, card in ends))
         )
-        of_cards = GroupsOfCards(groups)
-        cards = (source, network.name), (target, met.to)
-        used = {(tenant, group) for card, name in cards for group in of_cards.of(tenant, card.vm, name)}
         return NetworkPath(
             network=network.short, receiver_network=short_name(met.to), sender=ends_at[0], receiver=ends_at[1],
             obstacles=obstacles, arrives=not obstacles and arrives(trace, port_id(target.vm, target.number)),
-            judgements=judgements(trace, verdicts(self.store.site, in_use(groups, used))),
+            judgements=judgements(trace, verdicts(self.store.site, groups)),
         )  # fmt: skip
 
 
@@ -144,6 +141,14 @@ def _met(tx: Transaction, sender: Vm, receiver: Vm) -> _Met | None:
     ways = [(network, card, network.name) for network, card in own]
     ways += [(network, card, other.name) for network, card in own for other in joined_with(network, tx.networks.find)]
     return next((_Met(network, card, to, theirs[to]) for network, card, to in ways if to in theirs), None)
+
+
+def _groups(tx: Transaction, tenant: str, met: _Met) -> tuple[GroupOnNetwork, ...]:
+    """Of both cards."""
+    groups = tx.security_groups.list(tenant)
+    of_cards, cards = GroupsOfCards(groups), ((met.source, met.network.name), (met.target, met.to))
+    used = {(tenant, group, name) for card, name in cards for group in of_cards.of(tenant, card.vm, name)}
+    return in_use(groups, used, tx.networks.find)
 
 
 def _mac(card: Card) -> str:

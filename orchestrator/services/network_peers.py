@@ -9,7 +9,7 @@ from dataclasses import replace
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.overlay import NetworkPeer, OvnNetwork, PeerState
-from orchestrator.core.peering import check_apart, check_strangers, free_link, peer_of, with_peer
+from orchestrator.core.peering import check_apart, free_link, peer_of, with_peer
 from orchestrator.core.vms.network import Network, own_name, short_name, tenant_of, unknown_network
 from orchestrator.services.acting import actor
 from orchestrator.services.networks import NetworkService
@@ -85,7 +85,6 @@ def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> N
         state = "asked"
     else:
         check_apart(own, other, tx.networks.find)
-        check_strangers(own, other, tx.networks.list())
     before = peer_of(overlay, other.name, its.id)
     if before is not None and before.state == "joined":
         return

@@ -100,8 +100,7 @@ class NetworkService:
         :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``, ``network.mtu_invalid``,
             ``network.dns_invalid``
         :raises NotFound: ``tenant.unknown``, ``network.no_provider``; :raises NoCapacity: ``network.full``
-        :raises Conflict: ``network.exists``, ``network.no_ovn``, ``network.too_many``, ``network.subnet_overlaps``,
-            ``network.peer_overlaps``"""
+        :raises Conflict: ``network.exists``, ``network.no_ovn``, ``network.too_many``, ``network.subnet_overlaps``"""
         check_name(name, what="network")
         if self.in_ovn.northbound is None:
             raise no_ovn()
@@ -114,7 +113,6 @@ class NetworkService:
             leading = made if out is None else replace(made, out=way_out(tx, out, made))
             wanted = Network(name=own_name(tenant, name), overlay=leading)
             _check_number(tx, wanted)
-            check_grown(Network(name=wanted.name), wanted, tx.networks.find, tx.networks.of_tenant(tenant))
             tx.networks.add(wanted)
             self._note(tx, "add_network", wanted, wanted.place)
         return wanted
@@ -246,7 +244,7 @@ class NetworkService:
                     )  # fmt: skip
                 network = replace(network, overlay=change.made_of(existing.overlay))
                 check_ends(tx, network.overlay)
-                check_grown(existing, network, tx.networks.find, tx.networks.of_tenant(str(tenant)))
+                check_grown(existing, network, tx.networks.find)
             if (network, network.about) != (existing, existing.about):
                 tx.networks.update(network)
                 changes = ", ".join(filter(None, (show_changes(description, labels), str(change))))

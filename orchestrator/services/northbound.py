@@ -12,8 +12,8 @@ from typing import Final
 from orchestrator.core.errors import Retryable
 from orchestrator.core.northbound.groups import TABLES as GROUP_TABLES
 from orchestrator.core.northbound.groups import (
+    GroupUsed,
     in_use,
-    logged_actions,
     members_of,
     memberships,
     ports_by_group,
@@ -114,7 +114,7 @@ def compare(store: Store, session: NorthboundSession, existing: Existing | None 
     return (
         *difference(settled, existing, store.site),
         *astray(settled, existing),
-        *left_over(every, existing, store.site),
+        *left_over(every, existing, store.site, moving),
         *memberships(every, ports_by_group(every), existing, join=False),
     )
 
@@ -149,14 +149,15 @@ def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], 
     overlays = {network.name: (network, network.overlay) for network in known if network.overlay is not None}
     settled, busy = (defaultdict[str, list[Card]](list) for _ in range(2))
     groups = tx.security_groups.list() if overlays else ()
-    of_cards, used = GroupsOfCards(groups), set[tuple[str, str]]()
+    of_cards, used = GroupsOfCards(groups), set[GroupUsed]()
     vms = {vm.id: vm for vm in tx.vms.list() if vm.ports} if overlays else {}
     for vm in vms.values():
         for name, card in cards_of(vm, (vm.host,)):
-            its = of_cards.of(vm.spec.tenant, vm.id, name)
-            used.update((vm.spec.tenant, group) for group in its)
-            guarded = replace(card, groups=members_of(site, vm.spec.tenant, its), owned=owned)
-            (settled if vm.state in _SETTLED else busy)[name].append(guarded)
+            if name in overlays:
+                its, tenant = of_cards.of(vm.spec.tenant, vm.id, name), vm.spec.tenant
+                used.update((tenant, group, name) for group in its)
+                guarded = replace(card, groups=members_of(site, tenant, its, overlays[name][1].id), owned=owned)
+                (settled if vm.state in _SETTLED else busy)[name].append(guarded)
     networks, chassis = {name: network for name, (network, _) in overlays.items()}, tx.networks.chassis()
     far = {name: subnets_of_peers(network, networks.get) for name, network in networks.items()}
     first, second = (
@@ -169,5 +170,5 @@ def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], 
         for row in rows_out(overlay, networks.get(overlay.out.network), chassis, far[network.name])
     ]  # fmt: skip
     floating = address_rows(tx.floating_addresses.list(), vms, networks)
-    of_groups = rows_of_groups(site, in_use(groups, used), logged_actions(known))
+    of_groups = rows_of_groups(site, in_use(groups, used, networks.get))
     return (*of_groups, *first, *joined, *out, *floating), second

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.names import check_name
 from orchestrator.core.overlay import OvnNetwork
-from orchestrator.core.peering import check_of_site
 from orchestrator.core.provider_networks import KnownChassis, NewProviderNetwork, check_apart, with_mapping
 from orchestrator.core.vms.network import Network
 from orchestrator.operations.steps.ports import no_ovn
@@ -48,9 +47,7 @@ class ProviderNetworkService:
             existing = existing_of(tx, name, None, lambda known: _is_like(known.overlay, made))
             if existing is not None:
                 return existing
-            networks = tx.networks.list()
-            check_apart(made, [known.overlay for known in networks if known.overlay is not None])
-            check_of_site(wanted, networks, tx.networks.find)
+            check_apart(made, [known.overlay for known in tx.networks.list() if known.overlay is not None])
             tx.networks.add(wanted)
             tx.audit.append(
                 at=self.clock.now(), actor=actor(), action="add_network", subject=name, outcome=wanted.place

@@ -16,7 +16,7 @@ from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.provider_networks import KnownChassis
 from orchestrator.core.tenancy.quota import network_amounts
-from orchestrator.core.vms.network import Network, own_name, short_name, tenant_of, unknown_network
+from orchestrator.core.vms.network import Network, short_name, tenant_of, unknown_network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.events import Events
 from orchestrator.store.meta import Meta
@@ -30,7 +30,6 @@ _OVERLAY: Final = TypeAdapter(OvnNetwork)
 _CHASSIS: Final = TypeAdapter(tuple[KnownChassis, ...])
 _CHASSIS_KEY: Final = "ovn_chassis"
 _NETWORK: Final = Precompiled(select(networks).where(networks.c.name == bindparam("its_name")))
-_OF_TENANT: Final = Precompiled(select(networks).where(networks.c.name.like(bindparam("prefix"))))
 
 
 class Networks:
@@ -64,10 +63,6 @@ class Networks:
 
     def list(self) -> tuple[Network, ...]:
         return tuple(_network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
-
-    def of_tenant(self, tenant: str) -> tuple[Network, ...]:
-        """Its own."""
-        return tuple(map(_network_of, self._db.execute(_OF_TENANT, {"prefix": f"{own_name(tenant, '')}%"})))
 
     def taken(self, name: str, addresses: Iterable[str]) -> frozenset[str]:
         """Of these addresses on a network of kind ovn those that are somebody's, or that OVN may still have."""

@@ -15,7 +15,8 @@ from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Bridge
-from orchestrator.core.northbound.groups import logged_rules
+from orchestrator.core.northbound.groups import group_key
+from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.overlay import FlowLog as Wanted
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
 from orchestrator.core.readings.flows import Flow
@@ -25,7 +26,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.northbound import compare
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.networks import NetworkFlows, NetworkReadingService
-from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm, group_on
 from tests.fakes.ovn_chassis import ovn_chassis
 from tests.fakes.ovn_databases import RealOvn
 
@@ -119,8 +120,7 @@ def test_what_was_refused_and_allowed_is_told_by_the_rule_that_said_so(
 
 def _flow(plane: ControlPlane) -> Flow:
     """A refused packet at db's card."""
-    (group,) = (each.group for each in plane.services.security_groups.list(("default",)) if each.group.name == "db")
-    rule = next(uuid for uuid, (_, rule) in logged_rules(plane.store.site, [group]).items() if rule is None)
+    rule = str(row_uuid("ACL", f"{group_key(*group_on(plane, 'db'))} drop in"))
     return Flow(
         at=NOW - 10, rule=rule, direction="in", refused=True, packets=3, card=mac_address(_vm(plane, "db").id, 0),
         source="10.0.0.200", target=_vm(plane, "db").ports[0].address, protocol="tcp", port=22,

@@ -16,7 +16,7 @@ from orchestrator.core.ovn import OvnTrouble
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from tests.contract.test_groups_in_ovn import MaybeAway
 from tests.contract.test_ways_out import create, leading_outside, repair
-from tests.fakes.control_plane import ControlPlane
+from tests.fakes.control_plane import ControlPlane, group_on
 from tests.fakes.ovn_databases import RealOvn
 
 
@@ -68,7 +68,7 @@ PUT: Mapping[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
 def test_what_others_put_into_ours_is_told_and_left_and_taken_away_as_it_is_said(
     plane: ControlPlane, ovn: RealOvn, what: str
 ) -> None:
-    group = port_group(plane.store.site, "default", "default")
+    group = port_group(*group_on(plane, "default"))
     words, subject, tells = PUT[what]
     ovn.nbctl("ls-add", "elsewhere", "--", "lsp-add", "elsewhere", "its-port")
     assert _foreign(plane) == ()

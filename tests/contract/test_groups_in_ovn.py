@@ -27,7 +27,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.services.network_paths import NetworkPath, NetworkPathService
 from orchestrator.services.northbound import NorthboundKeeper, compare
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm, group_on
 from tests.fakes.ovn_chassis import ovn_chassis
 from tests.fakes.ovn_databases import RealOvn
 
@@ -163,7 +163,7 @@ def _differ(plane: ControlPlane) -> list[str]:
 
 
 def _members(ovn: RealOvn, plane: ControlPlane, group: str) -> set[str]:
-    name = port_group(plane.store.site, "default", group)
+    name = port_group(*group_on(plane, group))
     uuids = ovn.nbctl("--bare", "--columns=ports", "find", "port_group", f'name="{name}"').split()
     return {ovn.nbctl("get", "logical_switch_port", uuid, "name").strip().strip('"') for uuid in uuids}
 
@@ -365,8 +365,8 @@ def test_what_somebody_else_changed_is_put_right(plane: ControlPlane, ovn: RealO
     _grouped(plane)
     _repair(plane)  # the default group has no card any more
     assert _differ(plane) == []
-    names = {name: port_group(plane.store.site, "default", name) for name in ("web", "db")}
-    names["rule"] = str(row_uuid("ACL", f"{group_key(plane.store.site, 'default', 'db')} {POSTGRES}"))
+    names = {name: port_group(*group_on(plane, name)) for name in ("web", "db")}
+    names["rule"] = str(row_uuid("ACL", f"{group_key(*group_on(plane, 'db'))} {POSTGRES}"))
     ovn.nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "their-port", "--", "pg-add", "their-group", "their-port")
     ovn.nbctl(*(word.format(**names, web_port=port_id(_vm(plane, "web").id, 0)) for word in DRIFT[what]))
     assert _differ(plane) != []

@@ -11,9 +11,8 @@ import pytest
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, QuotaExceeded, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge, Uplink
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, port_id
+from orchestrator.core.overlay import OvnNetwork, ProviderPlace, port_id
 from orchestrator.core.vms.network import Network, dhcp_addresses
-from orchestrator.services.network_peers import change_peers
 from orchestrator.services.vms.converting import convert
 from orchestrator.store.transaction import Transaction
 from tests.contract.test_ovn_networks import _create, _differ, northbound, plane
@@ -171,22 +170,6 @@ def test_a_network_without_vms_is_converted_at_once_with_a_way_out(plane: Contro
     for other in (None, "no-such"):
         with pytest.raises(Conflict, match="network blue is of kind ovn and leads outside through office"):
             convert(cards, "blue", "default", other)
-
-
-def test_no_range_of_a_joined_network_of_another_tenant_comes_by_a_conversion(plane: ControlPlane) -> None:
-    """Groups know their members by addresses, wherever these are: nobody there may be taken for a VM here."""
-    networks = plane.services.networks
-    networks.add("blue", RANGE, "default")
-    plane.services.tenancy.tenants.create("red")
-    networks.add_overlay("wide", NewOvnNetwork(subnets=("10.20.0.0/24",)), "default")
-    networks.add_overlay("net", NewOvnNetwork(subnets=("10.90.1.128/25",)), "red")
-    change_peers(networks, "wide", "default", ["red/net"], [], operator=True)
-    with pytest.raises(Conflict, match=r"10.90.1.0/24 overlaps 10.90.1.128/25 of red/net, which network wide") as no:
-        convert(plane.services.network_cards, "blue", "default")
-    assert no.value.code == "network.peer_overlaps"
-    assert _network(plane) == Network(name="default.blue", subnet=RANGE)
-    change_peers(networks, "wide", "default", [], ["red/net"], operator=True)
-    assert convert(plane.services.network_cards, "blue", "default").operation is None
 
 
 def test_what_cannot_be_converted_is_refused_by_name_and_stays(plane: ControlPlane) -> None:

@@ -20,7 +20,7 @@ from orchestrator.adapters.ovn.tracing import OvnTracer
 from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.hosts.bridges import Bridge
-from orchestrator.core.northbound.groups import logged_rules, rows_of_groups
+from orchestrator.core.northbound.groups import GroupOnNetwork, in_use, logged_rules, rows_of_groups
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
 from orchestrator.core.security_groups import ANYWHERE, NamedUse, SecurityGroup, SecurityRule
 from orchestrator.core.vms.vm import Vm
@@ -116,9 +116,10 @@ def test_what_one_group_refuses_passes_by_no_other_and_is_explained(plane: Contr
 
 
 def test_no_rule_keeps_a_guest_from_its_address() -> None:
-    rows = rows_of_groups("s", [SecurityGroup(tenant="red", name="shut", rules=(ANYWHERE, NOTHING_OUT))], {})
+    shut = SecurityGroup(tenant="red", name="shut", rules=(ANYWHERE, NOTHING_OUT))
+    rows = rows_of_groups("s", [GroupOnNetwork(group=shut, network="net")])
     ordered = sorted(((row.columns["priority"], row.key) for row in rows if row.table == "ACL"), reverse=True)
-    assert [key.removeprefix("s red/shut ") for _, key in ordered[:3]] == ["address", "refuse out any", "out any"]
+    assert [key.removeprefix("s red/shut net ") for _, key in ordered[:3]] == ["address", "refuse out any", "out any"]
 
 
 @contextmanager
@@ -164,6 +165,8 @@ def test_packets_stop_where_a_rule_refuses_and_answers_pass(plane: ControlPlane,
         assert (web.reaches(address, 5432), web.reaches(address, 80)) == (False, True)
         time.sleep(0.5)
         with plane.store.read() as tx:
-            rules = logged_rules(plane.store.site, tx.security_groups.list("default"))
+            used = [("default", name, "default.blue") for name in ("web", "db", "shut")]
+            groups = in_use(tx.security_groups.list("default"), used, tx.networks.find)
+        rules = logged_rules(plane.store.site, groups)
         flows = {(flow.direction, flow.port, flow.refused, rules[flow.rule]) for flow in log.read()}
         assert flows == {("in", 5432, True, ("shut", NO_SQL))}

@@ -86,6 +86,14 @@ class ControlPlane:
         self.look(host, after_s=900.0)
 
 
+def group_on(plane: ControlPlane, group: str, network: str = "blue") -> tuple[str, str, str, str]:
+    """What rows of a group of the default tenant are called by in OVN: site, tenant, group, UUID of its network."""
+    with plane.store.read() as tx:
+        overlay = tx.networks.get(f"default.{network}").overlay
+    assert overlay is not None
+    return plane.store.site, "default", group, overlay.id
+
+
 def add_host(name: str, *, gpus: str = "unused") -> AddHost:
     return AddHost(
         name=name, address=f"{name}.test", provisioning_key="key", fingerprint=f"SHA256:{name}.test", gpus=gpus

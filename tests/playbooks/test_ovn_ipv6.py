@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.northbound.groups import members_of, rows_of_groups
+from orchestrator.core.northbound.groups import GroupOnNetwork, members_of, rows_of_groups
 from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import Card, card_rows, network_rows
 from orchestrator.core.northbound.rows import OvnRow, difference, operations_of, removal
@@ -93,9 +93,9 @@ def ping(guest: Guest, address: str, limit_s: float = 1) -> str:
 
 def write(site: Site, group: SecurityGroup, *, gone: tuple[OvnRow, ...] = ()) -> tuple[OvnRow, ...]:
     """Both networks and their cards, those of the first in this group; the rows of the group."""
-    groups = rows_of_groups("site", [group], {})
+    groups = rows_of_groups("site", [GroupOnNetwork(group=group, network="blue")])
     rows = [*groups]
-    guarded = {card.vm: replace(card, groups=members_of("site", "blue", ["own"])) for card in (WEB, DB)}
+    guarded = {card.vm: replace(card, groups=members_of("site", "blue", ["own"], "blue")) for card in (WEB, DB)}
     for network, cards in ((BLUE, [guarded["web"], guarded["db"]]), (RED, [FAR])):
         assert network.overlay is not None
         rows += network_rows(network, network.overlay, subnets_of_peers(network, NETWORKS.get))
@@ -180,7 +180,7 @@ def test_a_card_is_given_its_own_address_and_its_prefix_and_names_are_known(site
 
 def test_rules_open_and_close_and_neighbours_are_found_whatever_they_say(site: Site) -> None:
     web, db = site.guests["web"], site.guests["db"]
-    rows = write(site, NONE, gone=rows_of_groups("site", [ALL], {}))
+    rows = write(site, NONE, gone=rows_of_groups("site", [GroupOnNetwork(group=ALL, network="blue")]))
     try:
         assert ping(web, "fd00:1::6") == ""
         web.run("ip -6 neighbour flush dev eth0")

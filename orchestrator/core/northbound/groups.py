@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rows security groups are in OVN's northbound, and which ports are in them: ovn-nb(5), Port_Group and ACL. Pure.
 
-A group that no card is in, and that no rule of such a one names, has no rows."""
+A group has a Port_Group for each network on which cards are in it, or are in one that names it: OVN knows members by
+addresses, and two networks may have the same ones."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.northbound.rows import Existing, MemberOf, OvnRow, RowChange, Value, exchanged, row_uuid
 from orchestrator.core.overlay import FlowLog
+from orchestrator.core.peering import Find, joined_with
 from orchestrator.core.security_groups import SecurityGroup, SecurityRule, default_group
-from orchestrator.core.vms.network import Network
+from orchestrator.core.vms.network import Network, tenant_of
 
 PORT_GROUP: Final = "Port_Group"
 METER, BAND = "Meter", "Meter_Band"
@@ -37,20 +40,47 @@ _LOGGED: Final[Mapping[FlowLog, AbstractSet[str]]] = {
 """Actions of rules whose packets are on record."""
 _RATE, _BURST = 10, 50
 """Packets of a tenant that a host logs, by the second and at once: a line of OVN's log has some 350 bytes."""
-GroupName = tuple[str, str]
-"""Tenant and name."""
+GroupUsed = tuple[str, str, str]
+"""Tenant and name of a group, and name on hosts of a network where cards are in it."""
 
 
-def group_key(site: str, tenant: str, name: str) -> str:
-    """Of its row; sites may share an OVN."""
-    return f"{site} {tenant}/{name}"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupOnNetwork:
+    """What a group is to the cards of one network."""
+
+    group: SecurityGroup
+    network: str
+    """Its UUID."""
+    joined: tuple[str, ...] = ()
+    """UUIDs of networks of the group's tenant that it is joined with: whose members rules by group mean as well."""
+    logged: AbstractSet[str] = frozenset()
+    """Actions of rules that tell of their packets."""
+
+    @property
+    def own(self) -> tuple[str, str, str]:
+        """Tenant, name and network, as rows of it are called by."""
+        return self.group.tenant, self.group.name, self.network
+
+    def members(self, name: str) -> tuple[tuple[str, str, str], ...]:
+        """Whom a rule means by this group: nobody on a network that this one does not lead to."""
+        return tuple((self.group.tenant, name, network) for network in (self.network, *self.joined))
+
+    @property
+    def named(self) -> Iterator[tuple[str, str, str]]:
+        """By its rules."""
+        return (each for rule in self.group.rules if rule.group is not None for each in self.members(rule.group))
 
 
-def port_group(site: str, tenant: str, name: str) -> str:
+def group_key(site: str, tenant: str, name: str, network: str) -> str:
+    """Of its row; sites may share an OVN. ``network``: its UUID."""
+    return f"{site} {tenant}/{name} {network}"
+
+
+def port_group(site: str, tenant: str, name: str, network: str) -> str:
     """What OVN calls it; ``$`` of this with ``_ip4`` or ``_ip6`` are its addresses, which ovn-northd keeps.
 
     Names are of letters, digits and ``-``, so no two groups of a site are called the same."""
-    return _ovn_name(site, f"{tenant}.{name}")
+    return _ovn_name(site, f"{tenant}.{name}.{network}")
 
 
 def _ovn_name(site: str, name: str) -> str:
@@ -58,40 +88,45 @@ def _ovn_name(site: str, name: str) -> str:
     return f"vgpuctl_{digits}.{name}".replace("-", "_")
 
 
-def members_of(site: str, tenant: str, names: Iterable[str]) -> tuple[MemberOf, ...]:
-    """Of the row of a port whose card is in these groups."""
-    return tuple(MemberOf(table=PORT_GROUP, key=group_key(site, tenant, name), column="ports") for name in names)
+def members_of(site: str, tenant: str, names: Iterable[str], network: str) -> tuple[MemberOf, ...]:
+    """Of the row of a port whose card on the network of that UUID is in these groups."""
+    return tuple(
+        MemberOf(table=PORT_GROUP, key=group_key(site, tenant, name, network), column="ports") for name in names
+    )
 
 
-def in_use(groups: Iterable[SecurityGroup], used: Iterable[GroupName]) -> tuple[SecurityGroup, ...]:
-    """``used``: those that cards are in; with them come those that their rules name. A tenant's default one may be
+def in_use(groups: Iterable[SecurityGroup], used: Iterable[GroupUsed], find: Find) -> tuple[GroupOnNetwork, ...]:
+    """``used``: by cards; on networks that are not of kind ovn there is nothing. A tenant's default group may be
     missing among ``groups``."""
     known = {(group.tenant, group.name): group for group in groups}
-    held = {key: known.get(key) or default_group(key[0]) for key in used}
-    named = {(group.tenant, rule.group) for group in held.values() for rule in group.rules if rule.group is not None}
-    held |= {key: known.get(key) or default_group(key[0]) for key in named}
-    return tuple(held[key] for key in sorted(held))
+    networks = {name: find(name) for name in {name for _, _, name in used}}
+    joined = {name: joined_with(network, find) for name, network in networks.items() if network is not None}
+    return tuple(
+        GroupOnNetwork(
+            group=known.get((tenant, name)) or default_group(tenant), network=network.overlay.id,
+            joined=tuple(other.overlay.id for other in joined[on] if tenant_of(other.name) == tenant),
+            logged=_logged(network),
+        )
+        for tenant, name, on in sorted(used) if (network := networks[on]) is not None and network.overlay is not None
+    )  # fmt: skip
 
 
-def logged_actions(networks: Iterable[Network]) -> Mapping[str, AbstractSet[str]]:
-    """By tenant, which of its groups' rules tell of their packets: all of a tenant's that one of its networks wants,
-    as a group may be on cards of several. Of which network a packet was, its addresses say (core/readings/flows.py)."""
-    logged: dict[str, AbstractSet[str]] = {}
-    for network in networks:
-        if network.overlay is not None and network.tenant is not None:
-            logged[network.tenant] = logged.get(network.tenant, frozenset()) | _LOGGED[network.overlay.flow_log]
-    return {tenant: actions for tenant, actions in logged.items() if actions}
+def _logged(network: Network) -> AbstractSet[str]:
+    return frozenset() if network.overlay is None or network.tenant is None else _LOGGED[network.overlay.flow_log]
 
 
-def rows_of_groups(
-    site: str, groups: Iterable[SecurityGroup], logged: Mapping[str, AbstractSet[str]]
-) -> tuple[OvnRow, ...]:
+def rows_of_groups(site: str, groups: Iterable[GroupOnNetwork]) -> tuple[OvnRow, ...]:
     """Nothing passes but what a rule allows and none refuses; answers to that OVN lets through by itself
-    (``allow-related``). ``logged``: from :func:`logged_actions`."""
+    (``allow-related``). Of groups that only rules name there are the members alone."""
     groups = tuple(groups)
-    metered = sorted(logged.keys() & {group.tenant for group in groups})
-    meters = (row for tenant in metered for row in _meter(site, tenant))
-    return (*meters, *(row for group in groups for row in _rows(site, group, logged.get(group.tenant, frozenset()))))
+    metered = sorted({on.group.tenant for on in groups if on.logged})
+    members = dict.fromkeys(each for on in groups for each in (on.own, *on.named))
+    return (
+        *(row for tenant in metered for row in _meter(site, tenant)),
+        *(OvnRow(table=PORT_GROUP, key=group_key(site, *each), columns={"name": port_group(site, *each)})
+          for each in members),
+        *(row for on in groups for row in _acls(site, on)),
+    )  # fmt: skip
 
 
 def _meter(site: str, tenant: str) -> tuple[OvnRow, ...]:
@@ -104,28 +139,27 @@ def _meter(site: str, tenant: str) -> tuple[OvnRow, ...]:
     return band, OvnRow(table=METER, key=key, columns=columns)
 
 
-def _rows(site: str, group: SecurityGroup, logged: AbstractSet[str]) -> Iterator[OvnRow]:
-    key, name = group_key(site, group.tenant, group.name), port_group(site, group.tenant, group.name)
+def _acls(site: str, on: GroupOnNetwork) -> Iterator[OvnRow]:
+    key = group_key(site, *on.own)
     of = (MemberOf(table=PORT_GROUP, key=key, column="acls"),)
-    yield OvnRow(table=PORT_GROUP, key=key, columns={"name": name})
-    for what, direction, priority, match, action in (*_fixed(name), *_ruled(site, group)):
+    for what, direction, priority, match, action in (*_fixed(port_group(site, *on.own)), *_ruled(site, on)):
         columns: dict[str, Value] = {"direction": direction, "priority": priority, "match": match, "action": action}
         rule = f"{key} {what}"
-        if action in logged and what != _ADDRESS:
+        if action in on.logged and what != _ADDRESS:
             columns |= {"log": True, "name": str(row_uuid(_RULE, rule)), "severity": "info"}
-            columns |= {"meter": _ovn_name(site, group.tenant)}
+            columns |= {"meter": _ovn_name(site, on.group.tenant)}
         else:
             columns |= {"log": False, "name": (), "severity": (), "meter": ()}
         yield OvnRow(table=_RULE, key=rule, columns=columns, of=of)
 
 
-def logged_rules(site: str, groups: Iterable[SecurityGroup]) -> Mapping[str, tuple[str, SecurityRule | None]]:
+def logged_rules(site: str, groups: Iterable[GroupOnNetwork]) -> Mapping[str, tuple[str, SecurityRule | None]]:
     """By what OVN's log calls them, of one tenant: the group's name and its rule; None: no rule of it allows that."""
     rules: dict[str, tuple[str, SecurityRule | None]] = {}
-    for group in groups:
-        key = group_key(site, group.tenant, group.name)
-        for what, rule in (("drop in", None), ("drop out", None), *((str(rule), rule) for rule in group.rules)):
-            rules[str(row_uuid(_RULE, f"{key} {what}"))] = group.name, rule
+    for on in groups:
+        key = group_key(site, *on.own)
+        for what, rule in (("drop in", None), ("drop out", None), *((str(rule), rule) for rule in on.group.rules)):
+            rules[str(row_uuid(_RULE, f"{key} {what}"))] = on.group.name, rule
     return rules
 
 
@@ -135,11 +169,11 @@ def _fixed(name: str) -> Iterator[_Acl]:
     yield _ADDRESS, "from-lport", _ALWAYS, f"inport == @{name} && ({_ASKS_FOR_ADDRESS})", "allow-related"
 
 
-def _ruled(site: str, group: SecurityGroup) -> Iterator[_Acl]:
-    for rule in group.rules:
+def _ruled(site: str, on: GroupOnNetwork) -> Iterator[_Acl]:
+    for rule in on.group.rules:
         direction = "to-lport" if rule.direction == "in" else "from-lport"
         action = "drop" if rule.refuse else "allow-related"
-        yield str(rule), direction, _priority(rule), _match(site, group, rule), action
+        yield str(rule), direction, _priority(rule), _match(site, on, rule), action
 
 
 def _priority(rule: SecurityRule) -> int:
@@ -147,17 +181,17 @@ def _priority(rule: SecurityRule) -> int:
     return _REFUSE if rule.refuse else _ALLOW
 
 
-def _match(site: str, group: SecurityGroup, rule: SecurityRule) -> str:
+def _match(site: str, on: GroupOnNetwork, rule: SecurityRule) -> str:
     """As ovn-sb(5) writes what a flow is for."""
     own, other = ("outport", "src") if rule.direction == "in" else ("inport", "dst")
-    parts = [f"{own} == @{port_group(site, group.tenant, group.name)}", _PROTOCOLS.get(rule.protocol, rule.protocol)]
+    parts = [f"{own} == @{port_group(site, *on.own)}", _PROTOCOLS.get(rule.protocol, rule.protocol)]
     if rule.first_port is not None:
         parts.append(f"{rule.first_port} <= {rule.protocol}.dst <= {rule.last_port}")
     if rule.remote is not None:
         parts.append(f"ip{6 if ':' in rule.remote else 4}.{other} == {rule.remote}")
     if rule.group is not None:
-        theirs = port_group(site, group.tenant, rule.group)
-        parts.append(f"(ip4.{other} == ${theirs}_ip4 || ip6.{other} == ${theirs}_ip6)")
+        theirs = (port_group(site, *each) for each in on.members(rule.group))
+        parts.append(f"({' || '.join(f'ip{n}.{other} == ${name}_ip{n}' for name in theirs for n in (4, 6))})")
     return " && ".join(parts)
 
 
@@ -165,15 +199,13 @@ Verdicts = Mapping[tuple[str, int], tuple[str, SecurityRule | None]]
 """What a flow of OVN's matches, and its priority → name of the group, and its rule; None: no rule of it allows it."""
 
 
-def verdicts(site: str, groups: Iterable[SecurityGroup]) -> Verdicts:
+def verdicts(site: str, groups: Iterable[GroupOnNetwork]) -> Verdicts:
     """Of the flows that follow from groups of one tenant."""
     flows: dict[tuple[str, int], tuple[str, SecurityRule | None]] = {}
-    for group in groups:
-        name = port_group(site, group.tenant, group.name)
-        flows |= {
-            (match, priority): (group.name, None) for _, _, priority, match, _ in _fixed(name) if priority == _DROP
-        }
-        flows |= {(_match(site, group, rule), _priority(rule)): (group.name, rule) for rule in group.rules}
+    for on in groups:
+        fixed, name = _fixed(port_group(site, *on.own)), on.group.name
+        flows |= {(match, priority): (name, None) for _, _, priority, match, _ in fixed if priority == _DROP}
+        flows |= {(_match(site, on, rule), _priority(rule)): (name, rule) for rule in on.group.rules}
     return flows
 
 

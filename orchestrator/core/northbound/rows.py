@@ -7,6 +7,7 @@ to each other, and are read again, without asking what they are called. Each has
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -103,21 +104,24 @@ def operations_of(changes: Iterable[RowChange]) -> tuple[Operation, ...]:
     return tuple(operation for change in changes for operation in change.operations)
 
 
-def left_over(wanted: Iterable[OvnRow], existing: Existing, site: str) -> tuple[RowChange, ...]:
-    """Of the site's rows, all of which exist there, those that are wanted no more. What has other ports by then than
-    were read stays: without its group a card would be open to all."""
-    kept = {(row.table, str(row.uuid)) for row in wanted}
+def left_over(
+    wanted: Iterable[OvnRow], existing: Existing, site: str, unwritten: Iterable[OvnRow] = ()
+) -> tuple[RowChange, ...]:
+    """Of the site's rows, all of which exist there, those that are wanted no more. Without its group a card would be
+    open to all: so what has other ports by then than were read stays, and what has any of ``unwritten``, which are not
+    in their new groups yet."""
+    kept, waiting = {(row.table, str(row.uuid)) for row in wanted}, {str(row.uuid) for row in unwritten}
     gone = {key: columns for key, columns in existing.items() if key not in kept and _is_ours(columns, site)}
+    holders = _holders({key: columns for key, columns in existing.items() if key not in gone}) if gone else {}
     changes = []
     for (table, uuid), columns in gone.items():
         words = f"{_title(table, columns['external_ids'][OUR_ID])}: wanted no more"
-        if table in ROOTS:
+        if table not in ROOTS:
+            taken_out = tuple(_mutate(*key, name, "delete", uuid) for key, name in holders.get(uuid, ()))
+            changes.append(RowChange(words=words, operations=taken_out))  # of a row that goes too: none
+        elif waiting.isdisjoint(members(columns.get("ports"))):
             held = (_still(table, uuid, "ports", columns["ports"]),) if "ports" in columns else ()
             changes.append(RowChange(words=words, operations=(*held, _delete(table, uuid))))
-            continue
-        holders = [(key, name) for key, row in existing.items() if key not in gone for name in _sets_with(row, uuid)]
-        taken_out = tuple(_mutate(*key, name, "delete", uuid) for key, name in holders)
-        changes.append(RowChange(words=words, operations=taken_out))  # of a row that goes too: none
     return tuple(change for change in changes if change.operations)
 
 
@@ -195,8 +199,14 @@ def _is_ours(columns: Mapping[str, Any], site: str) -> bool:
     return isinstance(ids, Mapping) and OUR_ID in ids and ids.get(OUR_SITE) == site
 
 
-def _sets_with(columns: Mapping[str, Any], uuid: str) -> list[str]:
-    return [name for name, value in columns.items() if name in _SETS and uuid in _plain(value)]
+def _holders(existing: Existing) -> Mapping[str, list[tuple[tuple[str, str], str]]]:
+    """By UUIDs of rows, whose sets they are in, and which."""
+    holders = defaultdict[str, list[tuple[tuple[str, str], str]]](list)
+    for key, columns in existing.items():
+        for name in _SETS & columns.keys():
+            for uuid in members(columns[name]):
+                holders[uuid].append((key, name))
+    return holders
 
 
 _SETS: Final = frozenset({"ports", "acls", "dns_records", "static_routes", "nat", "gateway_chassis"})

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
-from orchestrator.core.northbound.groups import in_use, logged_actions, members_of, rows_of_groups
+from orchestrator.core.northbound.groups import in_use, members_of, rows_of_groups
 from orchestrator.core.northbound.joined import rows_joined
 from orchestrator.core.northbound.networks import card_rows, cards_of, network_rows
 from orchestrator.core.northbound.outside import address_rows, rows_out
@@ -114,15 +114,16 @@ def _rows(
         networks = [(tx.networks.find(name), card) for name, card in cards]
         groups = tx.security_groups.list(tenant)
         floating = tx.floating_addresses.list(tenant, vm=vm.id)
-        logged = logged_actions(tx.networks.of_tenant(tenant))
         beneath = networks_in_ovn(tx, [network for network, _ in networks if network])
-    of_cards = GroupsOfCards(groups)
-    names = {network: of_cards.of(tenant, vm.id, network) for network, _ in cards}
-    used = {(tenant, name) for several in names.values() for name in several}
-    rows = [*rows_of_groups(site, in_use(groups, used), logged), *beneath]
+        of_cards = GroupsOfCards(groups)
+        names = {network: of_cards.of(tenant, vm.id, network) for network, _ in cards}
+        used = {(tenant, name, network) for network, several in names.items() for name in several}
+        guarding = in_use(groups, used, tx.networks.find)
+    rows = [*rows_of_groups(site, guarding), *beneath]
     own = [*address_rows(floating, {vm.id: vm}, {each.name: each for each, _ in networks if each})]
     for network, card in networks:
         if network is not None and network.overlay is not None:
-            guarded = replace(card, groups=members_of(site, tenant, names[network.name]), owned=owned)
+            its = members_of(site, tenant, names[network.name], network.overlay.id)
+            guarded = replace(card, groups=its, owned=owned)
             own += card_rows(network, network.overlay, guarded)
     return tuple(rows), tuple(own)

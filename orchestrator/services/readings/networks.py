@@ -103,10 +103,11 @@ class NetworkReadingService:
             network = own_network(tx, tenant, name)
             vms = [vm for vm in tx.vms.list(tenant=tenant) if network.name in vm.spec.networks]
             groups = tx.security_groups.list(tenant)
+            names = {DEFAULT_GROUP, *(group.name for group in groups)}
+            on_network = in_use(groups, {(tenant, group, network.name) for group in names}, tx.networks.find)
         if network.overlay is None or network.overlay.flow_log == "off":
             return NetworkFlows(flow_log="off")
-        used = {(tenant, DEFAULT_GROUP), *((tenant, group.name) for group in groups)}
-        rules = logged_rules(store.site, in_use(groups, used))
+        rules = logged_rules(store.site, on_network)
         cards = _cards(network, vms)
         seen, silent = list[NetworkFlow](), 0
         for host, received in self.readings.frames_with_flows({vm.host for vm in vms}).items():

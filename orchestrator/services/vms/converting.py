@@ -11,7 +11,6 @@ from ipaddress import IPv4Network
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, Port
-from orchestrator.core.peering import check_grown
 from orchestrator.core.tenancy.quota import network_amounts
 from orchestrator.core.vms.network import Network, dhcp_addresses
 from orchestrator.core.vms.vm import Vm
@@ -38,8 +37,8 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
     :raises NotFound: ``network.unknown``, ``tenant.unknown``, ``network.no_provider``
     :raises InvalidInput: ``network.ovn_shared``, ``network.not_nat``
     :raises Conflict: ``network.no_ovn``, ``network.in_use`` with the VMs that run, ``vm.busy``, ``vm.suspended``,
-        ``vm.adopted``, ``host.no_ovn``, ``network.subnet_overlaps``, ``network.peer_overlaps``,
-        ``network.address_taken``, ``network.exists``: of kind ovn, with another way out
+        ``vm.adopted``, ``host.no_ovn``, ``network.subnet_overlaps``, ``network.address_taken``,
+        ``network.exists``: of kind ovn, with another way out
     :raises NoCapacity: ``network.full``; :raises QuotaExceeded: ``quota.exceeded``"""
     known = cards.networks.usable(tenant, name)
     with cards.store.begin() as tx:
@@ -56,7 +55,6 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
         overlay = made if out is None else replace(made, out=way_out(tx, out, made))
         converted = replace(network, subnet=None, overlay=overlay)
         more_within_quota(tx, tenant, Counter(network_amounts(converted)) - Counter(network_amounts(network)))
-        check_grown(network, converted, tx.networks.find, tx.networks.of_tenant(tenant))
         tx.networks.update(converted)
         if not vms:
             at = cards.clock.now()
