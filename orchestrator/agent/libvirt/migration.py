@@ -38,6 +38,8 @@ _MAX_PATH: Final = 107
 """Of a unix socket's."""
 _POLL_S: Final = 0.05
 _PROGRESS_POLLS: Final = 5
+_BACK_POLLS: Final = 1200
+"""In which libvirt's daemon that died is back: a minute."""
 FLAGS: Final = (
     libvirt.VIR_MIGRATE_LIVE
     | libvirt.VIR_MIGRATE_PEER2PEER
@@ -242,14 +244,13 @@ class _Migration:
         thread.start()
         asking = threading.Thread(target=self._ask, name="migration's progress", daemon=True)
         asking.start()
-        polls = 0
-        alive = True
-        while alive:  # and once more after that: libvirt's daemon may have died while it cleaned up
+        polls, waited = 0, 0
+        while waited < _BACK_POLLS:
             thread.join(_POLL_S)
             alive = thread.is_alive()
             polls += 1
             ended = self._process is not None and self._process.has_ended()
-            self._phase = self._phase_now(ended=ended)
+            self._phase = self._phase_now(still=ended or not alive)
             if ended and self._phase == _HAS_GONE:
                 gone(self._moved())
                 thread.join()
@@ -257,6 +258,11 @@ class _Migration:
                 return
             if not polls % _PROGRESS_POLLS and not progress(self._reached):
                 self._unwanted = True
+            if not alive:
+                if self._phase != _HAS_GONE:
+                    break
+                waited += 1  # libvirt's daemon has died, and ends the domain when it is back
+                time.sleep(_POLL_S)
         asking.join()
         if self._error is None:
             gone(self._moved())
@@ -265,9 +271,10 @@ class _Migration:
         else:
             raise self._error
 
-    def _phase_now(self, *, ended: bool) -> str:
-        """Of one that stands still or whose QEMU has ended: its file is written often before that."""
-        still = ended or self._stopped_at is not None
+    def _phase_now(self, *, still: bool) -> str:
+        """Of one that stands still, whose QEMU has ended or that libvirt says no more of: its file is written often
+        before that."""
+        still = still or self._stopped_at is not None
         return self._process.phase() if self._process is not None and still else ""
 
     def _moved(self) -> MovedVm:

@@ -117,24 +117,26 @@ def test_it_has_gone_when_its_qemu_has_ended_though_libvirt_still_cleans_up(tmp_
 
 
 class _Killed(_Confirming):
-    """Its daemon dies when the domain's QEMU has ended, before it has cleaned up."""
+    """Its daemon dies before it has cleaned up. ``later_s``: so much later the domain's QEMU ends."""
 
-    def __init__(self, status: Path, qemu: subprocess.Popen[bytes]) -> None:
+    def __init__(self, status: Path, qemu: subprocess.Popen[bytes], later_s: float) -> None:
         super().__init__("")
-        self._status, self._qemu = status, qemu
+        self._status, self._qemu, self._later_s = status, qemu, later_s
 
     def migrateToURI3(self, _uri: str, _parameters: object, _flags: int) -> None:  # noqa: N802 - libvirt's
         _write_phase(self._status, "confirm3")
-        self._qemu.kill()
-        self._qemu.wait()
+        threading.Timer(self._later_s, self._qemu.kill).start()
+        if not self._later_s:
+            self._qemu.wait()
         raise libvirt.libvirtError("the connection to libvirt broke")
 
 
-def test_it_has_gone_though_libvirt_was_killed_before_it_had_cleaned_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later_s", [0.0, 0.5])
+def test_it_has_gone_though_libvirt_was_killed_before_it_had_cleaned_up(tmp_path: Path, later_s: float) -> None:
     gone = list[MovedVm]()
     with subprocess.Popen(["sleep", "60"]) as qemu:
         process = migration.QemuProcess(tmp_path / "vm.xml", os.pidfd_open(qemu.pid))
-        _moving(_Killed(tmp_path / "vm.xml", qemu), process).run(lambda _: True, gone.append)
+        _moving(_Killed(tmp_path / "vm.xml", qemu, later_s), process).run(lambda _: True, gone.append)
         os.close(process.pidfd)
     assert len(gone) == 1
 
