@@ -77,6 +77,15 @@ name = b"".join(bytes([len(part)]) + part.encode() for part in sys.argv[1].split
 one.sendto(bytes.fromhex("000101000001000000000000") + name + bytes.fromhex("00001c0001"), ("10.0.1.1", 53))
 print(socket.inet_ntop(socket.AF_INET6, one.recv(512)[-16:]))
 """
+_OVERHEAR = """
+import socket
+one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
+one.settimeout(8)
+print("ready", flush=True)
+while b"heard" not in one.recv(2000):
+    pass
+print("heard")
+"""
 _RECEIVE = """
 import socket
 one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -196,16 +205,29 @@ def test_rules_open_and_close_and_neighbours_are_found_whatever_they_say(site: S
         write(site, ALL, gone=rows)
 
 
-def hears(sender: Guest, receiver: Guest) -> str:
-    """What arrives there at UDP port 6800."""
-    words = [*namespaces_of(receiver.holder), sys.executable, "-c", _RECEIVE]
+def test_a_guest_answers_nobody_as_a_dhcp_server(site: Site) -> None:
+    web, db = site.guests["web"], site.guests["db"]
+    assert [hears(web, db, from_port=port) for port in (548, 547)] == ["heard", ""]
+
+
+def test_a_guest_that_others_take_for_a_router_reads_nothing_of_theirs(site: Site) -> None:
+    web, db = site.guests["web"], site.guests["db"]
+    own = db.run("ip -6 -o address show dev eth0 scope link").stdout.split()[3].partition("/")[0]
+    assert web.run(f"ip -6 route add fd00:9::/64 via {own} dev eth0").returncode == 0
+    assert hears(web, db, _OVERHEAR) == "heard"
+    assert hears(web, db, _OVERHEAR, to="fd00:9::1") == ""
+
+
+def hears(sender: Guest, receiver: Guest, how: str = _RECEIVE, *, from_port: int = 0, to: str = "fd00:1::6") -> str:
+    """What arrives there, of what is sent to UDP port 6800 of that address."""
+    words = [*namespaces_of(receiver.holder), sys.executable, "-c", how]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as listening:
         assert listening.stdout is not None
         listening.stdout.readline()
         for _ in range(3):
             sender.python(
                 "import socket\none = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
-                "one.sendto(b'heard', ('fd00:1::6', 6800))"
+                f"one.bind(('::', {from_port}))\none.sendto(b'heard', ('{to}', 6800))"
             )
             time.sleep(0.5)
         return listening.stdout.read().strip()
