@@ -55,6 +55,7 @@ def attacks(sender: Card, receiver: Card, gateway: str) -> dict[str, bytes]:
         "dhcp-server-from-nowhere": ipv4("dhcp-server-from-nowhere", me.mac, "0.0.0.0", (67, 68), "255.255.255.255"),
         "dhcp-server-as-gateway": ipv4("dhcp-server-as-gateway", me.mac, gateway, (67, 68), "255.255.255.255"),
         "router-advertisement": _frame(me.mac, "33:33:00:00:00:01", _IPV6, _advertisement("router-advertisement")),
+        "dhcpv6-server": _frame(me.mac, it.mac, _IPV6, _udp6("dhcpv6-server", _link_local(me.mac), it.mac, (547, 546))),
         "vlan-tag": _frame(me.mac, it.mac, _VLAN, struct.pack(">HH", 120, _IPV4) + udp),
     }
 
@@ -82,12 +83,31 @@ def _arp(name: str, mac: str, address: str, receiver: Card) -> bytes:
     return struct.pack(">HHBBH", 1, _IPV4, 6, 4, 2) + packed[0] + ours + packed[1] + its + _mark(name)
 
 
+def _link_local(mac: str) -> str:
+    """Of a card (RFC 4291, appendix A)."""
+    packed = bytes.fromhex(mac.replace(":", ""))
+    return str(
+        ipaddress.IPv6Address(b"\xfe\x80" + bytes(6) + bytes([packed[0] ^ 2]) + packed[1:3] + b"\xff\xfe" + packed[3:])
+    )
+
+
 def _advertisement(name: str) -> bytes:
-    source, target = ipaddress.IPv6Address("fe80::1").packed, ipaddress.IPv6Address("ff02::1").packed
     content = struct.pack(">BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + _mark(name).ljust(40, b"\0")
-    checksum = _checksum(source + target + struct.pack(">II", len(content), _ICMPV6) + content)
-    content = content[:2] + struct.pack(">H", checksum) + content[4:]
-    return struct.pack(">IHBB", 0x60000000, len(content), _ICMPV6, 255) + source + target + content
+    return _ipv6("fe80::1", "ff02::1", _ICMPV6, content, 2)
+
+
+def _udp6(name: str, source: str, mac: str, ports: tuple[int, int]) -> bytes:
+    content = _mark(name).ljust(64, b"\0")
+    body = struct.pack(">HHHH", *ports, 8 + len(content), 0) + content
+    return _ipv6(source, _link_local(mac), _UDP, body, 6)
+
+
+def _ipv6(source: str, target: str, kind: int, content: bytes, place: int) -> bytes:
+    """``place``: of the checksum in the content."""
+    ends = ipaddress.IPv6Address(source).packed + ipaddress.IPv6Address(target).packed
+    checksum = _checksum(ends + struct.pack(">II", len(content), kind) + content)
+    content = content[:place] + struct.pack(">H", checksum) + content[place + 2 :]
+    return struct.pack(">IHBB", 0x60000000, len(content), kind, 255) + ends + content
 
 
 def _checksum(data: bytes) -> int:
