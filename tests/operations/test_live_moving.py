@@ -153,6 +153,7 @@ def test_its_host_stays_away_for_longer_than_anybody_waits_and_it_goes_on_when_i
     whole(plane, OTHER)
 
 
+@pytest.mark.fault("F13")
 @pytest.mark.parametrize("fault", [lambda _: Crash(), lost_answer], ids=["killed", "lost"])
 def test_it_left_and_its_definition_stayed_where_it_was_and_what_came_goes_on(
     plane: ControlPlane, fault: Fault
