@@ -20,7 +20,7 @@ from orchestrator.core.northbound.groups import (
     rows_of_groups,
 )
 from orchestrator.core.northbound.joined import rows_joined
-from orchestrator.core.northbound.networks import TABLES, Card, cards_of, rows_of
+from orchestrator.core.northbound.networks import TABLES, Card, card_rows, cards_of, rows_of
 from orchestrator.core.northbound.outside import address_rows, rows_out
 from orchestrator.core.northbound.rows import Existing, OvnRow, RowChange, astray, difference, left_over, operations_of
 from orchestrator.core.peering import subnets_of_peers
@@ -160,10 +160,8 @@ def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], 
                 (settled if vm.state in _SETTLED else busy)[name].append(guarded)
     networks, chassis = {name: network for name, (network, _) in overlays.items()}, tx.networks.chassis()
     far = {name: subnets_of_peers(network, networks.get) for name, network in networks.items()}
-    first, second = (
-        tuple(rows_of(((*network, cards[name]) for name, network in overlays.items()), far))
-        for cards in (settled, busy)
-    )
+    first = rows_of(((*network, settled[name]) for name, network in overlays.items()), far)
+    second = [row for name, cards in busy.items() for card in cards for row in card_rows(*overlays[name], card)]
     joined = [row for network in networks.values() for row in rows_joined(network, networks.get)]
     out = [
         row for network, overlay in overlays.values() if overlay.out is not None
@@ -171,4 +169,4 @@ def _rows(tx: Transaction, site: str, owned: bool) -> tuple[tuple[OvnRow, ...], 
     ]  # fmt: skip
     floating = address_rows(tx.floating_addresses.list(), vms, networks)
     of_groups = rows_of_groups(site, in_use(groups, used, networks.get))
-    return (*of_groups, *first, *joined, *out, *floating), second
+    return (*of_groups, *first, *joined, *out, *floating), tuple(second)
