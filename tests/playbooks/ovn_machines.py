@@ -29,6 +29,9 @@ _PLACES: Final = (
 )
 _SYSTEMCTL: Final = (
     f"{_PLACES}"
+    'case "$1 $2" in "show ovn-ovsdb-server-"*) db="${2#ovn-ovsdb-server-}"; db="${db%.service}"\n'
+    '  if grep -q . "/proc/$(cat "$OVN_RUNDIR/ovn${db}_db.pid")/cmdline" 2>/dev/null; then echo ActiveState=active\n'
+    "  else echo ActiveState=failed; echo Result=signal; fi; exit ;; esac\n"
     'if [ "$1" = show ]; then echo LoadState=loaded; echo UnitFileState=enabled\n'
     '  began=$(cat "$GUEST/began-$2" 2>/dev/null || echo 0); echo "ActiveEnterTimestampMonotonic=$began"\n'
     '  [ "$began" = 0 ] || echo ActiveState=active; exit; fi\n'
@@ -44,6 +47,8 @@ _SYSTEMCTL: Final = (
     '*) exit 9 ;;\nesac >> "$GUEST/log/units" 2>&1 < /dev/null\n'
     f'{sys.executable} -c "import time; print(int(time.monotonic() * 1e6))" > "$GUEST/began-$2"'
 )
+_JOURNAL: Final = 'db="${1#*server-}"; tail -n 1 "$GUEST/log/ovsdb-server-${db%.service}.log"'
+"""What ``journalctl`` has of a database is what it wrote into its file."""
 _OPEN_VSWITCH: Final = (
     f"{_PLACES}"
     'db="$OVS_DBDIR/conf.db"; ovsdb-tool create "$db" /usr/share/openvswitch/vswitch.ovsschema\n'
@@ -82,8 +87,8 @@ class Machine:
     def logs(self) -> str:
         return "".join(f"\n== {path.name}\n{path.read_text()[-2000:]}" for path in (self.root / "log").iterdir())
 
-    def play(self, playbook: str, group: str, variables: Mapping[str, Any], state: Path) -> Played:
-        """As from a machine whose commands ask the server that serves in ``state``."""
+    def play(self, playbook: str, group: str, variables: Mapping[str, Any], state: Path, *words: str) -> Played:
+        """As from a machine whose commands ask the server that serves in ``state``. ``words``: for Ansible."""
         local = {
             "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False,
             "ansible_remote_tmp": str(self.root / "tmp"),
@@ -94,7 +99,7 @@ class Machine:
         inventory.write_text(json.dumps({group: {"hosts": {self.name: {**local, **roots, **variables}}}}))
         done = subprocess.run(
             [*namespaces_of(self.holder), Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, "-vv",
-             ROOT / "playbooks" / playbook],
+             *words, ROOT / "playbooks" / playbook],
             capture_output=True, text=True, timeout=300, check=False,
             env={
                 "PATH": f"{self.root}/bin:{os.environ['PATH']}", "HOME": str(self.root), "LC_ALL": "C.UTF-8",
@@ -199,6 +204,7 @@ def _files(root: Path) -> PackagedGuest:
         (root / "var/lib" / package).mkdir(parents=True)
     made.offers(openssl="3.0.17-1", ovn_central="23.03.1-1", ovn_host="23.03.1-1", openvswitch_switch="3.1.0-2")
     made.put("unpacks/openvswitch-switch", _OPEN_VSWITCH)
+    made.program("bin/journalctl", _JOURNAL)
     for tool in ("ovs-vsctl", "ovn-nbctl", "ovn-sbctl"):
         made.program(f"bin/{tool}", f'{_PLACES}exec /usr/bin/{tool} "$@"')
     return made
