@@ -36,6 +36,7 @@ WHAT_IFS: Final = frozenset(
         "POST /v1/vms/{name}/move/plan",
         "POST /v1/vms/{name}/resize/plan",
         "POST /v1/hosts/{name}/mig-layout/plan",
+        "POST /v1/hosts/{name}/provision/plan",
     }
 )
 """Routes that only read, though they have a body: no refusal of theirs kept anybody from a change."""
@@ -87,6 +88,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/hosts/{name}/forget": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/upgrade-agent": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/provision": Rule("pool", _ADMIN),
+    "POST /v1/hosts/{name}/provision/plan": Rule("pool", _ADMIN),
     "POST /v1/hosts/{name}/cordon": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/drain": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/evacuate": Rule("pool", _OPERATE),

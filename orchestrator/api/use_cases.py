@@ -190,7 +190,9 @@ def services_of(
         ),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspection.inspector),
-        provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
+        provisioning=ProvisioningService(
+            store=store, engine=engine, clock=clock, ids=ids, ovn=site.engines.hosts, inspector=inspection.inspector
+        ),
         gpus=GpuService(store=store),
         profiles=ProfileService(index=index, capacity=capacity),
         images=ImageService(store=store, files=world.images, clock=clock),

@@ -116,6 +116,10 @@ class SiteCalls:
     def provision_host(self, name: str) -> models.Started:
         return self._post(path_of("hosts", name, "provision"))
 
+    def plan_provisioning(self, name: str) -> models.HostProvisioningPlan:
+        """``changes``, for people."""
+        return self._post(path_of("hosts", name, "provision", "plan"))
+
     def provision_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
         """``roles``: by name; ``new_host_key``; ``settings`` and ``secrets`` for the roles, by name."""
         return self._post(path_of("vms", name, "provision"), wanted, tenant=tenant)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Final, Literal
 
+from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import is_ipv4
+from orchestrator.core.labels import Labels
 
 OvnDatabase = Literal["northbound", "southbound"]
 """The one says which networks there are, the other what follows of that on hosts."""
@@ -29,6 +31,13 @@ _ENDS_SOON_S: Final = 60 * 86400.0
 _ENDPOINT: Final = re.compile(
     r"(?:ssl|tcp):(?:[0-9A-Za-z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}|unix:/[!-~]{1,100}"
 )
+_HOSTS_ASK: Final = re.compile(r"ssl:(?P<address>.+):6642")
+"""Where a server of the southbound answers hosts, as the playbooks set it up."""
+_MAPPING: Final = re.compile(r"(?P<network>[\w.-]{1,63}):(?P<bridge>\w[\w.-]{0,14})", re.ASCII)
+LABEL: Final = "ovn"
+"""A host's label that asks for it in OVN: one of :data:`PARTS`."""
+PARTS: Final = ("member", "outside", "gateway")
+"""``outside``: a member with the site's bridges that lead outside; ``gateway``: that, for VMs on other hosts too."""
 _CHASSIS: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?", re.ASCII)
 
 
@@ -113,6 +122,70 @@ class OvnTrouble:
     """What is wrong, for people."""
     remedy: str
     """What to do about it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostInOvn:
+    """What a host is told to be in the site's OVN."""
+
+    central: tuple[str, ...]
+    """Addresses of the southbound's servers, which answer at port 6642."""
+    network: str
+    """Where it has one address, to which others send frames of VMs: ``192.0.2.0/24``."""
+    mappings: Mapping[str, str] = field(default_factory=dict)
+    """Its bridge of Open vSwitch by the physical network that it leads to; none: what it has stays."""
+    gateway: bool = False
+    """It carries what VMs on other hosts send out by NAT."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostsOfOvn:
+    """What hosts are told of the site's OVN. ``central``: none: this server brings no host in."""
+
+    central: tuple[str, ...] = ()
+    network: IPv4Network | None = None
+    mappings: Mapping[str, str] = field(default_factory=dict)
+
+    def host(self, name: str, labels: Labels) -> HostInOvn | None:
+        """What the host of that name is to be; None: nobody asks for it in OVN.
+
+        :raises Conflict: ``host.ovn_label``, ``ovn.hosts_elsewhere``
+        """
+        part = dict(labels).get(LABEL)
+        if part is None:
+            return None
+        if part not in PARTS:
+            raise Conflict(
+                "host.ovn_label", f"host {name} has the label {LABEL}={part}, which says nothing of OVN",
+                hint=f"'vgpuctl host set {name} --label {LABEL}={PARTS[0]}', or {' or '.join(PARTS[1:])}",
+            )  # fmt: skip
+        if not self.central or self.network is None:
+            raise Conflict(
+                "ovn.hosts_elsewhere", f"host {name} is to be in OVN, and this server brings no host into one",
+                hint="docs/howto/networks-over-all-hosts.md has the settings for that; or "
+                f"'vgpuctl host set {name} --unlabel {LABEL}'",
+            )  # fmt: skip
+        return HostInOvn(
+            central=self.central, network=str(self.network), mappings={} if part == PARTS[0] else dict(self.mappings),
+            gateway=part == PARTS[2],
+        )  # fmt: skip
+
+
+NO_HOSTS: Final = HostsOfOvn()
+
+
+def addresses_for_hosts(southbound: tuple[str, ...]) -> tuple[str, ...]:
+    """Of its servers, without brackets; none where one is elsewhere than where hosts ask."""
+    matches = [_HOSTS_ASK.fullmatch(endpoint) for endpoint in southbound]
+    return tuple(match["address"].strip("[]") for match in matches if match) if all(matches) else ()
+
+
+def parse_mappings(text: str) -> dict[str, str]:
+    """Of ``physnet1:br-ex,physnet2:br-two``, as OVN writes them. :raises ValueError: it is none"""
+    matches = [_MAPPING.fullmatch(part.strip()) for part in text.split(",")]
+    if not all(matches):
+        raise ValueError("not NETWORK:BRIDGE, several with commas")
+    return {match["network"]: match["bridge"] for match in matches if match}
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:

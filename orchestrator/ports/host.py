@@ -17,6 +17,7 @@ from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.ovn import HostInOvn
 from orchestrator.core.readings.frame import HostFrame
 
 
@@ -118,6 +119,9 @@ class Inspector(Protocol):
     def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
         """What it has of what it needs; changes nothing. ``key``: private key for a host that is not enrolled."""
 
+    def ovn_changes(self, host: Host, wanted: HostInOvn) -> tuple[str, ...]:
+        """What :meth:`Configurator.join_ovn` would do there, for people; changes nothing."""
+
 
 class Configurator(Protocol):
     """Runs our playbooks against one host (adapters/ansible). Raises Fatal/Retryable/Unknown."""
@@ -137,6 +141,10 @@ class Configurator(Protocol):
         Refused while anything uses the driver. Not None: the host reboots first; call it again when it is back.
 
         Raises ``driver.…`` for what a driver's installation can fail of (docs/reference/errors.md)."""
+
+    def join_ovn(self, host: Host, wanted: HostInOvn, progress: Callable[[str], None]) -> None:
+        """Put Open vSwitch and ovn-controller on the host, with a key and the site's certificate for it. A second time
+        changes nothing; a host of another OVN is refused before anything is changed (``host.foreign_ovn``)."""
 
 
 class Guests(Protocol):

@@ -14,7 +14,7 @@ from orchestrator.adapters.state.directory import controller_name
 from orchestrator.adapters.state.keys import write_private
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.ovn import parse_endpoints
+from orchestrator.core.ovn import HostsOfOvn, addresses_for_hosts, parse_endpoints, parse_mappings
 from orchestrator.ports.clock import Clock
 from orchestrator.server.settings import Settings
 from orchestrator.services.network_driver import Engines
@@ -60,6 +60,10 @@ def network_engines(settings: Settings, key: bytes, clock: Clock) -> Engines:
         authority=authority, encapsulation_network=network,
         overlay=OvnDatabases(northbound=north, southbound=south, trust=trust),
         northbound=OvnNorthbound(endpoints=north, trust=trust), tracer=OvnTracer(southbound=south, keys=keys),
+        hosts=HostsOfOvn(
+            central=() if own[0] else addresses_for_hosts(south), network=network,
+            mappings=parse_mappings(settings.ovn_bridge_mappings) if settings.ovn_bridge_mappings else {},
+        ),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from orchestrator.adapters.agent_link.link import SshHostLink
@@ -22,6 +23,7 @@ from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.directory import controller_name
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
+from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.agent.build_zipapp import build_agent, own_agent
 from orchestrator.core.errors import Bug
 from orchestrator.ports.files import HostKeys, ImageFiles
@@ -77,6 +79,8 @@ def over_ssh(settings: Settings, store: Store) -> Reach:
     confined = settings.ansible_sandbox != "none"
     if not confined:
         log.warning("ansible_sandbox is none: a guest or host that takes a run of Ansible over has this server")
+    clock, key = SystemClock(), database_key(secrets / "database_key")
+    authority = OvnAuthority(key, clock)
     configurator = AnsibleConfigurator(
         site=store.site,
         state=settings.state,
@@ -84,13 +88,13 @@ def over_ssh(settings: Settings, store: Store) -> Reach:
         provisioning_key=lambda host: keys.path(host.name),
         authorized_keys=(public,),
         build_agent=lambda path: build_agent(path).sha256,
+        sign=partial(authority.sign, "host"),
         confined=confined,
     )
-    clock = SystemClock()
     guests = AnsibleGuests(
         state=settings.state,
         playbooks=_playbooks(),
-        credential=GuestKeys(database_key(secrets / "database_key"), clock).credential,
+        credential=GuestKeys(key, clock).credential,
         open_tcp=GuestPorts(store=store, link=link, connect=tcp_stream).open_tcp,
         clock=clock,
         confined=confined,

@@ -21,7 +21,7 @@ from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.host import MAX_OVERCOMMIT
 from orchestrator.core.names import closest
-from orchestrator.core.ovn import parse_endpoints
+from orchestrator.core.ovn import parse_endpoints, parse_mappings
 from orchestrator.core.plain_words import in_plain_words
 from orchestrator.core.vms.network import DEFAULT_RANGE, check_range
 from orchestrator.services.events import DEFAULT_KEPT
@@ -30,6 +30,11 @@ from orchestrator.services.events import DEFAULT_KEPT
 def _endpoints(text: str) -> str:
     """The same, when it can be asked. :raises ValueError: why not"""
     return ",".join(parse_endpoints(text))
+
+
+def _mappings(text: str) -> str:
+    """The same, when hosts can be told it. :raises ValueError: why not"""
+    return ",".join(f"{network}:{bridge}" for network, bridge in parse_mappings(text).items())
 
 
 class Settings(BaseSettings):
@@ -90,6 +95,9 @@ class Settings(BaseSettings):
     """The same of its southbound database: ``ssl:192.0.2.41:6642``."""
     ovn_encapsulation_network: IPv4Network | None = None
     """Where hosts have to have the address that others send their VMs' frames to; None: anywhere."""
+    ovn_bridge_mappings: Annotated[str, AfterValidator(_mappings)] | None = None
+    """Bridges of Open vSwitch that lead outside on hosts with label ``ovn=outside`` or ``ovn=gateway``, as OVN writes
+    them: ``physnet1:br-ex``; None: what a host has stays."""
     ovn_ca_file: Path | None = None
     """PEM file of whom to trust as an OVN of your own; None: it has certificates of this server's making."""
     ovn_certificate_file: Path | None = None

@@ -14,7 +14,7 @@ from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.northbound.foreign import MAX_SHOWN, TABLES, foreign_rows, trouble_of
 from orchestrator.core.northbound.rows import Existing
-from orchestrator.core.ovn import CertificateFor, OvnReading, OvnTrouble, is_chassis, troubles
+from orchestrator.core.ovn import NO_HOSTS, CertificateFor, HostsOfOvn, OvnReading, OvnTrouble, is_chassis, troubles
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.overlay import (
     Northbound,
@@ -61,6 +61,7 @@ class Engines:
     tracer: Tracer | None = None
     """Of the same."""
     encapsulation_network: IPv4Network | None = None
+    hosts: HostsOfOvn = NO_HOSTS
 
 
 @dataclass(frozen=True, kw_only=True)

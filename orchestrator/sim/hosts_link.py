@@ -20,6 +20,7 @@ from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlEr
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion, answers_from_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.ovn import HostInOvn
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.readings.frame import PERIOD_S, HostFrame, frame_from_dict
 from orchestrator.core.wire import (
@@ -195,6 +196,10 @@ class HostsLink:
         progress("install the driver")
         due = self._ask("provision", host, {"wanted": dataclasses.asdict(wanted)})["reboot"]
         return due and DueReboot(**due)
+
+    def join_ovn(self, host: Host, wanted: HostInOvn, progress: Callable[[str], None]) -> None:
+        progress("join OVN")
+        self._ask("join_ovn", host, {"wanted": dataclasses.asdict(wanted)})
 
     def close(self) -> None:
         """Connections in use end with their calls, and so does watching."""

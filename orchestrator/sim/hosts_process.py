@@ -31,6 +31,7 @@ from orchestrator.core.errors import Retryable, VgpuctlError, error_to_dict
 from orchestrator.core.gpu.vgpu_metadata import VgpuQuestion, answers_to_dict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot
+from orchestrator.core.ovn import HostInOvn
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.readings.frame import frame_to_dict
 from orchestrator.core.wire import (
@@ -196,6 +197,7 @@ class _Session:
             "install_agent": self._install,
             "remove_agent": self._remove,
             "provision": self._provision,
+            "join_ovn": self._join_ovn,
         }
 
     def answer(self, request: Message) -> bytes:
@@ -262,6 +264,10 @@ class _Session:
         files = {name: wanted[name] and DriverFile(**wanted[name]) for name in ("driver", "fabric_manager")}
         due = self._link.provision(host, HostDrivers(**{**wanted, **files}), _unheard)
         return {"reboot": due and dataclasses.asdict(due)}
+
+    def _join_ovn(self, host: Host, params: Message) -> Message:
+        self._link.join_ovn(host, HostInOvn(**params["wanted"]), _unheard)
+        return {}
 
 
 def _unheard(_progress: str) -> None:

@@ -13,6 +13,7 @@ from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.features import FEATURES, HostFeature
+from orchestrator.core.overlay import INTEGRATION_BRIDGE
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
 from orchestrator.sim.pools import SimulatedPool
 
@@ -25,6 +26,12 @@ BRIDGES: Final = (
     Bridge(name="ovsbr0", kind="openvswitch"),
 )
 """What a host in memory has of its own."""
+
+
+def in_ovn(bridges: tuple[Bridge, ...], host: str) -> tuple[Bridge, ...]:
+    """The same, with OVN at work on a host of that name."""
+    own = Bridge(name=INTEGRATION_BRIDGE, kind="openvswitch", chassis=(host,))
+    return (own, *(bridge for bridge in bridges if bridge.name != INTEGRATION_BRIDGE))
 
 
 @dataclass(slots=True)

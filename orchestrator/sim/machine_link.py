@@ -20,12 +20,13 @@ from orchestrator.core.errors import Conflict, Fatal, Retryable, naming
 from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.ovn import HostInOvn
 from orchestrator.core.readings.frame import PERIOD_S, HostFrame
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
 from orchestrator.sim.guests import Consoles, no_guest
-from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.machine import SimulatedMachine, in_ovn
 from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.readings import frames, sent_frame
 from orchestrator.sim.screen import Screen
@@ -250,6 +251,15 @@ class MachineLink(ABC):
         """The playbook's effect: modes and functions are back as the agent puts them back."""
         progress("install the driver")
         return self._call(host, "provision", lambda machine: swap(self._ours(machine), wanted))
+
+    def join_ovn(self, host: Host, wanted: HostInOvn, progress: Callable[[str], None]) -> None:
+        """The playbook's effect."""
+        progress("join OVN")
+
+        def join(machine: SimulatedMachine) -> None:
+            machine.bridges = in_ovn(self._ours(machine).bridges, host.name)
+
+        self._call(host, "join_ovn", join)
 
     def _ours(self, machine: SimulatedMachine) -> SimulatedMachine:
         machine.ledger.check_site(self._site)

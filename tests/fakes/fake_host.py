@@ -22,12 +22,14 @@ from orchestrator.core.gpu.vgpu_metadata import Answers, VgpuQuestion
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostReadinessFacts
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.ovn import HostInOvn
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.readings.frame import HostFrame
 from orchestrator.core.units import GIB
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.guests import Consoles, Echo
+from orchestrator.sim.machine import in_ovn
 from orchestrator.sim.screen import Screen
 from orchestrator.sim.vgpu_metadata import compatibility
 from tests.fakes.fake_actions import perform_on
@@ -62,6 +64,8 @@ class FakeHosts:
         self.effects: list[str] = []
         self.compares = False
         """Drivers say whether vGPUs and GPUs go together."""
+        self.told_of_ovn: dict[str, HostInOvn] = {}
+        """By the host's name."""
         self.without_screen: set[str] = set()
         """Domains that were defined before they had one."""
         self._turn = threading.Lock()
@@ -194,6 +198,19 @@ class FakeHosts:
         machine = self._machine(host)
         progress("install the driver")
         return self.does("provision", lambda: _swap(machine, wanted))
+
+    def join_ovn(self, host: Host, wanted: HostInOvn, progress: Callable[[str], None]) -> None:
+        machine = self._machine(host)
+        progress("join OVN")
+
+        def join() -> None:
+            machine.bridges = in_ovn(machine.bridges, host.name)
+            self.told_of_ovn[host.name] = wanted
+
+        self.does("join_ovn", join)
+
+    def ovn_changes(self, host: Host, wanted: HostInOvn) -> tuple[str, ...]:
+        return () if self.told_of_ovn.get(host.name) == wanted else ("Say its name, its address and where OVN is",)
 
     def _machine(self, host: Host) -> FakeMachine:
         machine = self.machines[host.address]

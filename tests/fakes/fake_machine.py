@@ -46,7 +46,7 @@ SHARED = {"1g.24gb+gfx": 3}
 """Profile → vGPUs that lie in one instance of it; one where it is not named."""
 _BY_DESIGN = (
     "images", "networks", "cut_off", "qemu_replaced", "held", "boot", "away", "answers", "gives_addresses",
-    "guests_die", "described")  # fmt: skip
+    "guests_die", "described", "bridges")  # fmt: skip
 
 
 @dataclass
@@ -163,7 +163,7 @@ class FakeMachine:
     """Of its agent; installing it brings the newest."""
 
     def state(self) -> dict[str, object]:
-        """What must be as before once an operation was undone; base images and networks stay by design."""
+        """What must be as before once an operation was undone; base images, networks and OVN stay by design."""
         kept = copy.deepcopy(self.__dict__)
         for name in _BY_DESIGN:
             del kept[name]

@@ -8,17 +8,20 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import asyncssh
+from cryptography.fernet import Fernet
 
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.adapters.ansible.guests import AnsibleGuests
 from orchestrator.adapters.ansible.ssh_proxy import TcpStream
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
+from orchestrator.adapters.state.ovn_authority import OvnAuthority
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.guest.guest import Guest, GuestRun, WantedRoles
 from tests.fakes.loopback_guest import guest_on_loopback
@@ -28,6 +31,8 @@ PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
 AGENT = b"agent agent agent"
 VM = "11111111-1111-4111-8111-111111111111"
 KEYS = GuestKeys(b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ=", SystemClock())
+SIGN = partial(OvnAuthority(Fernet.generate_key(), SystemClock()).sign, "host")
+"""A site that signs for its hosts."""
 PLAUSIBLE: Mapping[str, Any] = {
     "changed": False, "rc": 0, "stdout": "1", "stdout_lines": ["1"], "stat": {"exists": True, "isdir": False},
     "matched": 1, "results": [], "state": "file",
@@ -95,7 +100,7 @@ def host_that_lies(scratch: Path, machine: LyingMachine) -> Iterator[tuple[Ansib
     with guest_on_loopback(machine.home, allowed, host_key, machine.python) as port:
         yield AnsibleConfigurator(
             site="site", state=scratch / "state", playbooks=PLAYBOOKS, provisioning_key=lambda _host: key,
-            authorized_keys=("ssh-ed25519 QUJD",), build_agent=_agent,
+            authorized_keys=("ssh-ed25519 QUJD",), build_agent=_agent, sign=SIGN,
         ), replace(host(address="127.0.0.1", port=port, host_key=f"{words[0]} {words[1]}"))  # fmt: skip
 
 

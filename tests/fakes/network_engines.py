@@ -8,9 +8,11 @@ from typing import cast
 from cryptography.fernet import Fernet
 
 from orchestrator.adapters.state.ovn_authority import OvnAuthority
+from orchestrator.core.ovn import NO_HOSTS
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.changes_in_ovn import ChangesInOvn
+from orchestrator.services.drivers.provisioning import ProvisioningService
 from orchestrator.services.floating_addresses import FloatingAddressService
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.network_paths import NetworkPathService
@@ -28,6 +30,11 @@ def nat_alone(clock: Clock) -> Engines:
 def network_driver(store: Store, clock: Clock) -> NetworkDriverService:
     """Of such a site."""
     return NetworkDriverService(store=store, clock=clock, engines=nat_alone(clock))
+
+
+def provisioning(store: Store, clock: Clock, ids: Ids, engine: Engine) -> ProvisioningService:
+    """Of such a site, whose hosts are in memory."""
+    return ProvisioningService(store=store, clock=clock, ids=ids, engine=engine, ovn=NO_HOSTS, inspector=None)
 
 
 def security(

@@ -32,7 +32,6 @@ from orchestrator.core.vms.vm import Vm, VmSpec, VmState
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.drivers.bundles import DriverBundleService
 from orchestrator.services.drivers.locks import DriverLockService
-from orchestrator.services.drivers.provisioning import ProvisioningService
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
@@ -57,7 +56,7 @@ from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves, Suspension
-from tests.fakes.network_engines import leading_outside, network_driver, security
+from tests.fakes.network_engines import leading_outside, network_driver, provisioning, security
 from tests.fakes.readings import NetworkReadings, Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
@@ -370,7 +369,7 @@ class InMemory:
         self.volumes, self.pools = of_disks(store, engine, planner)
         self.provider_networks, self.floating_addresses = outside
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
-        self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
+        self.provisioning = provisioning(store, clock, ids, engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)
         self.driver_bundles = DriverBundleService(store=store, files=files, clock=clock)

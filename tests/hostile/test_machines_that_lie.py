@@ -9,12 +9,23 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.lying_machine import PLAYBOOKS, provision_guest, take_host
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.ovn import HostInOvn
+from orchestrator.ports.overlay import SignedCertificate
+from tests.fakes.lying_machine import (
+    PLAYBOOKS,
+    LyingMachine,
+    host_that_lies,
+    lying,
+    provision_guest,
+    take_host,
+)
 
 SECRET = "key of the database"
 
@@ -74,6 +85,43 @@ def test_a_host_gets_the_agent_and_no_other_file_of_the_controller(tmp_path: Pat
     assert error is None
     assert b"YWdlbnQgYWdlbnQ" in heard
     assert b"a2V5IG9mIHRoZSBkYXRhYmFz" not in heard
+
+
+OVN = HostInOvn(central=("192.0.2.41",), network="192.0.2.0/24")
+REQUEST = "-----BEGIN CERTIFICATE REQUEST-----\nwhatever it says\n-----END CERTIFICATE REQUEST-----\n"
+
+
+def _joining(tmp_path: Path, request: object) -> tuple[str | None, list[tuple[str, str]]]:
+    """Code of the error, and whose requests were signed."""
+    asked = list[tuple[str, str]]()
+
+    def sign(name: str, said: str) -> SignedCertificate:
+        asked.append((name, said))
+        return SignedCertificate(certificate="its", central="central", hosts="hosts", ends_at=0.0)
+
+    with host_that_lies(tmp_path, LyingMachine(tmp_path / "machine", lying({}, request=request))) as (made, target):
+        try:
+            replace(made, sign=sign).join_ovn(target, OVN, lambda _title: None)
+        except VgpuctlError as error:
+            return error.code, asked
+    return None, asked
+
+
+def test_a_host_has_a_certificate_of_its_own_name_alone_signed(tmp_path: Path) -> None:
+    assert _joining(tmp_path, REQUEST) == (None, [("gpu-1", REQUEST)])
+
+
+@pytest.mark.parametrize("request_", [{"name": "gpu-2"}, "x" * 5000, None], ids=["no text", "too long", "none"])
+def test_nothing_else_that_a_host_wants_signed_reaches_who_signs(tmp_path: Path, request_: object) -> None:
+    assert _joining(tmp_path, request_) == ("host.provisioning_unknown", [])
+
+
+def test_what_joining_ovn_would_change_is_said_by_tasks_that_change_nothing(tmp_path: Path) -> None:
+    machine = LyingMachine(tmp_path / "machine", lying({}, changed=True))
+    with host_that_lies(tmp_path, machine) as (configurator, target):
+        changes = configurator.ovn_changes(target, OVN)
+    assert "Say its name, its address and where OVN is" in changes
+    assert "Run it" not in changes  # of a service nothing is asked where its package may be missing
 
 
 def test_a_machine_that_says_too_much_is_cut_off_and_little_of_it_is_kept(tmp_path: Path) -> None:

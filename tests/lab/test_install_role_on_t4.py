@@ -12,6 +12,7 @@ from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.hosts.host import Host, new_host
+from tests.fakes.lying_machine import SIGN
 from tests.lab.conftest import LabHost
 from tests.playbooks.local_runs import ROOT
 
@@ -58,6 +59,7 @@ def role(t4: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Role:
             provisioning_key=lambda _host: Path(t4.key_file),
             authorized_keys=(f"{key[0]} {key[1]}",),
             build_agent=lambda path: build_agent(path).sha256,
+            sign=SIGN,
         ),
         target=new_host(
             t4.name,

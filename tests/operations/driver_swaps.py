@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another driver on a host, over a reboot too. For scenes."""
+"""Another driver on a host, over a reboot and with OVN too. For scenes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import IPv4Network
+
+from orchestrator.core.ovn import HostsOfOvn
 from orchestrator.services.drivers.upgrades import WantedUpgrade
+from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane
 from tests.fakes.drivers import with_locked_driver
 from tests.operations.preemption import cancelled
@@ -22,8 +27,14 @@ def _with_held_module(plane: ControlPlane) -> None:
     plane.machine(L40S_HOST).held = True
 
 
+def _labelled(plane: ControlPlane) -> None:
+    _prepare(plane)
+    plane.services.hosts.change(L40S_HOST, HostChange(labels={"ovn": "member"}))
+
+
 def _provision(plane: ControlPlane) -> str | None:
-    return plane.services.provisioning.provision(L40S_HOST).operation
+    ovn = HostsOfOvn(central=("192.0.2.41",), network=IPv4Network("192.0.2.0/24"))
+    return replace(plane.services.provisioning, ovn=ovn).provision(L40S_HOST).operation
 
 
 def _upgrade(plane: ControlPlane) -> str | None:
@@ -32,7 +43,7 @@ def _upgrade(plane: ControlPlane) -> str | None:
 
 
 CASES = (
-    ("provision host", "provision_host", _prepare, _provision),
+    ("provision host", "provision_host", _labelled, _provision),
     ("upgrade driver", "upgrade_driver", _prepare, _upgrade, cancelled),
     ("upgrade driver over a reboot", "upgrade_driver", _with_held_module, _upgrade, cancelled),
 )

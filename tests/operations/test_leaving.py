@@ -10,6 +10,7 @@ import pytest
 from orchestrator.core.drivers.host_drivers import DueReboot, HostDrivers
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.ovn import HostInOvn
 from orchestrator.operations.context import Limits
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
@@ -38,6 +39,9 @@ class EndedPlay:
 
     def leaving(self) -> bool:
         return self.left >= self.tries
+
+    def join_ovn(self, host: Host, wanted: HostInOvn, progress: Callable[[str], None]) -> None:
+        raise self.error
 
 
 @pytest.fixture

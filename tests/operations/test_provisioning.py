@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.operation import Operation
+from orchestrator.core.ovn import HostInOvn, HostsOfOvn
+from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_locked_driver
 
@@ -97,6 +102,62 @@ def test_a_host_whose_fabric_manager_does_not_go_with_the_new_driver_goes_back_t
     assert (operation.state, _code(operation)) == ("undone", "driver.not_healthy")
     assert f"the fabric manager is {OLD}" in str(operation.error)
     assert machine.driver_version == OLD
+
+
+OVN = HostsOfOvn(central=("192.0.2.41",), network=IPv4Network("192.0.2.0/24"), mappings={"physnet1": "br-ex"})
+
+
+@pytest.fixture
+def in_ovn(plane: ControlPlane) -> ControlPlane:
+    """A site of OVN whose first host is to be a gateway, with its driver in place; its second host is not labelled."""
+    with_locked_driver(plane, OLD)
+    plane.services.hosts.change(T4_HOST, HostChange(labels={"ovn": "gateway"}))
+    provisioning = replace(plane.services.provisioning, ovn=OVN, inspector=plane.hosts)
+    return replace(plane, services=replace(plane.services, provisioning=provisioning))
+
+
+def test_a_host_with_the_label_is_brought_into_ovn_and_a_second_time_changes_nothing(in_ovn: ControlPlane) -> None:
+    assert in_ovn.services.provisioning.plan(T4_HOST) == ("OVN: Say its name, its address and where OVN is",)
+    assert _provisioned(in_ovn).state == "done"
+    told = HostInOvn(central=("192.0.2.41",), network="192.0.2.0/24", mappings={"physnet1": "br-ex"}, gateway=True)
+    assert in_ovn.hosts.told_of_ovn == {T4_HOST: told}
+    snapshot = in_ovn.services.hosts.get(T4_HOST).snapshot
+    assert snapshot is not None
+    assert outside_ovn(snapshot.bridges, T4_HOST) is None
+    assert in_ovn.services.provisioning.plan(T4_HOST) == ()
+    before = in_ovn.machine(T4_HOST).bridges
+    assert (_provisioned(in_ovn).state, in_ovn.machine(T4_HOST).bridges) == ("done", before)
+
+
+def test_a_host_without_the_label_has_nothing_to_do_with_ovn(in_ovn: ControlPlane) -> None:
+    assert in_ovn.services.provisioning.plan(L40S_HOST) == ()
+    assert _provisioned(in_ovn, L40S_HOST).state == "done"
+    assert "join_ovn" not in in_ovn.hosts.effects
+
+
+def test_a_host_that_ovn_does_not_answer_gets_no_driver_and_is_told_why(in_ovn: ControlPlane) -> None:
+    with_locked_driver(in_ovn, NEW, before=OLD)
+
+    def cut_off(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("after", "join_ovn"):
+            machine = in_ovn.machine(T4_HOST)
+            machine.bridges = tuple(replace(bridge, problem="ovn-controller waits") for bridge in machine.bridges)
+
+    in_ovn.hosts.strike = cut_off
+    operation = _provisioned(in_ovn)
+    assert (operation.state, _code(operation)) == ("undone", "host.no_ovn")
+    assert "ovn-controller waits" in str(operation.error)
+    assert in_ovn.machine(T4_HOST).driver_version == OLD
+
+
+def test_a_label_without_settings_is_refused_before_anything_is_done(plane: ControlPlane) -> None:
+    with_locked_driver(plane, OLD)
+    plane.services.hosts.change(T4_HOST, HostChange(labels={"ovn": "member"}))
+    for asked in (plane.services.provisioning.provision, plane.services.provisioning.plan):
+        with pytest.raises(VgpuctlError) as caught:
+            asked(T4_HOST)
+        assert caught.value.code == "ovn.hosts_elsewhere"
+    assert plane.services.hosts.get(T4_HOST).host.state == "ready"
 
 
 def test_no_vm_starts_while_its_host_gets_a_driver(plane: ControlPlane) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -126,11 +127,8 @@ def test_three_central_servers_and_two_hosts_are_set_up_and_go_on_when_one_is_lo
         assert sum(member["leader"] for member in members) == 2
 
         hosts = [ovn.machines.add(number) for number in (11, 12)]
-        for host, name in zip(hosts, HOSTS, strict=True):
-            first = ovn.host(host, name)
-            assert not first.failed, first.said
-        again = ovn.host(hosts[0], HOSTS[0])
-        assert (again.failed, again.changed) == (False, 0), again.said
+        _an_operator_brings_a_host_in(ovn, hosts[0], HOSTS[0])
+        _a_server_brings_a_host_in_by_two_runs(ovn, hosts[1], HOSTS[1])
         _settled(ovn, [("gpu-0", f"geneve {NETWORK}.11"), ("gpu-1", f"geneve {NETWORK}.12")])
         assert ovn.vgpuctl("network", "driver", "check")["troubles"] == []
         _a_host_writes_about_itself_alone(ovn, hosts[0])
@@ -144,6 +142,33 @@ def test_three_central_servers_and_two_hosts_are_set_up_and_go_on_when_one_is_lo
         checked = ovn.vgpuctl("network", "driver", "check", code=3)["troubles"]
         assert [(each["code"], lost.address in each["subject"]) for each in checked] == [("ovn.unreachable", True)] * 2
         assert ovn.vgpuctl("network", "driver", "show")["foreign"] == 1
+
+
+def _an_operator_brings_a_host_in(ovn: OvnSite, host: Machine, name: str) -> None:
+    first, again = ovn.host(host, name), ovn.host(host, name)
+    assert not first.failed, first.said
+    assert (again.failed, again.changed) == (False, 0), again.said
+
+
+def _a_server_brings_a_host_in_by_two_runs(ovn: OvnSite, host: Machine, name: str) -> None:
+    """As AnsibleConfigurator does; first it only says what it would do."""
+    wanted: dict[str, Any] = {
+        "vgpuctl_host_ovn_central": [one.address for one in ovn.centrals], "vgpuctl_host_ovn_name": name,
+        "vgpuctl_host_ovn_network": f"{NETWORK}.0/24",
+    }  # fmt: skip
+    checked = host.play("join-ovn.yml", "vgpuctl_hosts", wanted, ovn.state, "--check")
+    assert (checked.failed, checked.changed > 0) == (False, True), checked.said
+    assert not (host.root / "etc/ovn/vgpuctl").exists()
+    for changes in (True, False):
+        asking = {**wanted, "vgpuctl_ovn_certificate_request_only": True}
+        asked = host.play("join-ovn.yml", "vgpuctl_hosts", asking, ovn.state)
+        request = re.search(r'"request": "(.*?)"', asked.said)
+        assert request is not None, asked.said
+        (host.root / "request.pem").write_text(request[1].replace("\\n", "\n"))
+        words = (str(host.root / "request.pem"), "--for", "host", "--name", name)
+        signed = {**wanted, "vgpuctl_ovn_certificate_signed": ovn.vgpuctl("network", "driver", "sign", *words)}
+        joined = host.play("join-ovn.yml", "vgpuctl_hosts", signed, ovn.state)
+        assert (joined.failed, joined.changed > 0) == (False, changes), joined.said
 
 
 def _a_host_writes_about_itself_alone(ovn: OvnSite, host: Machine) -> None:
@@ -195,6 +220,12 @@ def test_one_machine_over_ipv6_is_central_server_and_host_with_a_certificate_for
             time.sleep(0.5)
         again = ovn.central(both, **central)
         assert (again.failed, again.changed) == (False, 0), again.said
+        both.run("sh", "-c", 'kill -9 "$(cat "$OVN_RUNDIR/ovnsb_db.pid")"')
+        dead = ovn.central(both, **central, vgpuctl_ovn_central_answer_timeout_s=3)
+        assert dead.failed, dead.said
+        silent = re.search(r"\[host.ovn_silent\] .*", dead.said)
+        assert silent is not None, dead.said
+        assert "; ovn-ovsdb-server-sb.service is failed (signal): 20" in silent[0], silent[0]
 
 
 @pytest.fixture(scope="module")

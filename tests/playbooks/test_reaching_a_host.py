@@ -13,6 +13,7 @@ from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.hosts.host import Host
 from tests.fakes.loopback_guest import listening
+from tests.fakes.lying_machine import SIGN
 from tests.playbooks.local_runs import ROOT
 from tests.unit.adapters.ansible.hosts import host
 
@@ -62,6 +63,7 @@ def configurator(tmp_path: Path) -> AnsibleConfigurator:
         provisioning_key=lambda _host: key,
         authorized_keys=("ssh-ed25519 QUJD",),
         build_agent=_agent,
+        sign=SIGN,
     )
 
 

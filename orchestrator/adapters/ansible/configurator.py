@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Final
@@ -27,6 +27,8 @@ from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.hosts.features import HostFeature
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.readiness import HostGpuFact, HostOvnFact, HostReadinessFacts
+from orchestrator.core.ovn import HostInOvn
+from orchestrator.ports.overlay import SignedCertificate
 
 Text = Annotated[str, Field(max_length=4096)]
 MAX_GPUS: Final = 64
@@ -122,6 +124,18 @@ def due_reboot_of(returned: object, host: str) -> DueReboot | None:
     return DueReboot(why=" ".join(why.split())[:MAX_WORDS], boot_id=boot_id[:MAX_WORDS])
 
 
+def request_of(returned: object, host: str) -> str:
+    """What the host wants signed (PKCS #10, PEM).
+
+    :raises Unknown: ``host.provisioning_unknown``: it is something else
+    """
+    if not isinstance(returned, str) or len(returned) > MAX_REQUEST:
+        raise Unknown("host.provisioning_unknown", f"{host} wants something signed that nobody knows")
+    return returned
+
+
+MAX_REQUEST: Final = 4096
+
 LONGEST_RUN_S = 900
 """A package manager behind a slow mirror needs minutes; more than this is a host that hangs."""
 
@@ -136,6 +150,7 @@ class AnsibleConfigurator:
     ``provisioning_key``: the file with the private key for a host, mode 0600.
     ``authorized_keys``: public keys (``type base64``) of the controllers that reach the agent.
     ``build_agent``: writes the agent as one file to the given path; gives its SHA-256, which the host checks.
+    ``sign``: a certificate for OVN of a host of that name, for the key of a request.
     ``confined``: runs are in a sandbox.
     """
 
@@ -145,6 +160,7 @@ class AnsibleConfigurator:
     provisioning_key: Callable[[Host], Path]
     authorized_keys: tuple[str, ...]
     build_agent: Callable[[Path], str]
+    sign: Callable[[str, str], SignedCertificate]
     confined: bool = True
     leaving: Event = field(default_factory=Event, repr=False)
 
@@ -199,6 +215,32 @@ class AnsibleConfigurator:
         report = self._run(job, host, progress)
         return due_reboot_of(report.returned.get("reboot"), host.name)
 
+    def join_ovn(self, host: Host, wanted: HostInOvn, progress: Callable[[str], None]) -> None:
+        """In two runs: nothing inside of one reaches who signs."""
+        first = self._ovn(host, wanted, progress, {"vgpuctl_ovn_certificate_request_only": True})
+        signed = self.sign(host.name, request_of(first.returned.get("request"), host.name))
+        self._ovn(host, wanted, progress, {"vgpuctl_ovn_certificate_signed": asdict(signed)})
+
+    def ovn_changes(self, host: Host, wanted: HostInOvn) -> tuple[str, ...]:
+        """Titles of the tasks that would change something."""
+        report = self._ovn(host, wanted, lambda _title: None, {}, check=True)
+        return tuple(task.task for task in report.tasks if task.changed)
+
+    def _ovn(
+        self, host: Host, wanted: HostInOvn, progress: Callable[[str], None], more: dict[str, object],
+        *, check: bool = False,
+    ) -> RunReport:  # fmt: skip
+        variables = {
+            "vgpuctl_host_ovn_name": host.name,
+            "vgpuctl_host_ovn_central": list(wanted.central),
+            "vgpuctl_host_ovn_network": wanted.network,
+            "vgpuctl_host_ovn_mappings": dict(wanted.mappings),
+            "vgpuctl_host_ovn_gateway": wanted.gateway,
+            **more,
+        }
+        job = PlaybookJob(playbook="join-ovn.yml", timeout_s=LONGEST_RUN_S, variables=variables, check=check)
+        return self._run(job, host, progress)
+
     def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
         """What the host has of what it needs; ``key``: the provisioning key of one that is not enrolled.
 
@@ -235,6 +277,7 @@ class AnsibleConfigurator:
                     writable=(control,),
                     timeout_s=job.timeout_s,
                     confined=self.confined,
+                    check=job.check,
                 )
                 report = run_play(play, progress, self.leaving.is_set)
         (directory / f"{host.name}.log").write_text(report.output, encoding="utf-8")

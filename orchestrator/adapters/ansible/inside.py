@@ -28,7 +28,7 @@ _RUNNERS_OWN: Final = (
     "RUNNER_ONLY_FAILED_EVENTS",
 )
 """Variables through which ansible-runner and its callback plugin talk to each other."""
-_RETURNED: Final = frozenset({"readiness", "guest_facts", "reboot", *VERSIONS})
+_RETURNED: Final = frozenset({"readiness", "guest_facts", "reboot", "request", *VERSIONS})
 """Values that modules return for the controller."""
 LIMITS: Final = {
     resource.RLIMIT_AS: 2 * 1024**3,
@@ -126,6 +126,7 @@ def run(wanted: dict[str, Any]) -> None:
         project_dir=wanted["directory"],
         playbook=wanted["playbook"],
         inventory=wanted["inventory"],
+        cmdline="--check" if wanted["check"] else None,
         envvars=dict(os.environ),
         settings={"suppress_ansible_output": True, "suppress_output_file": True, "pexpect_use_poll": True},
         event_handler=_Events(),

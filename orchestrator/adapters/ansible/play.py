@@ -91,6 +91,8 @@ class Play:
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     confined: bool = True
+    check: bool = False
+    """Nothing is changed: tasks tell whether they would."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,7 @@ class PlaybookJob:
     variables: Mapping[str, object] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    check: bool = False
 
     def given(self, scratch: Path) -> dict[str, object]:
         """The variables, after secrets were written into ``scratch``: none is in an inventory or an event."""
@@ -159,6 +162,7 @@ def _started(play: Play) -> Iterator[subprocess.Popen[bytes]]:
         "playbook": play.playbook.name,
         "inventory": play.inventory,
         "bounded": play.confined,
+        "check": play.check,
     }
     with subprocess.Popen(
         command, env=play.environment, cwd="/", start_new_session=True,

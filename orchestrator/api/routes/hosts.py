@@ -20,6 +20,7 @@ from orchestrator.api.schemas.hosts import (
     HostAnswer,
     HostCheckAnswer,
     HostKeyAnswer,
+    HostProvisioningPlanAnswer,
     ScanHostBody,
 )
 from orchestrator.api.schemas.maintenances import DrainHostBody, EvacuateHostBody, MaintenanceAnswer
@@ -120,9 +121,16 @@ def upgrade_agent(response: Response, name: NameInPath, services: ServicesOf) ->
 
 @router.post("/{name}/provision", status_code=202)
 def provision(response: Response, name: NameInPath, services: ServicesOf) -> StartedAnswer:
-    """Provision a host with its driver. Put the locked driver on a host, and what its system needs for it; refused
-    while anything uses the GPUs."""
+    """Provision a host with its driver. Put the locked driver on a host, what its system needs for it, and OVN where
+    its label ``ovn`` asks for that; refused while anything uses the GPUs."""
     return started(response, services.provisioning.provision(name))
+
+
+@router.post("/{name}/provision/plan")
+def plan_provisioning(name: NameInPath, services: ServicesOf) -> HostProvisioningPlanAnswer:
+    """Say what provisioning a host would change. Changes nothing. Takes some seconds of a host whose label ``ovn`` asks
+    for OVN."""
+    return HostProvisioningPlanAnswer(changes=services.provisioning.plan(name))
 
 
 @router.post("/{name}/cordon")

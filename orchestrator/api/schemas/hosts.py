@@ -112,6 +112,13 @@ class HostCheckAnswer(AnswerBody):
         )
 
 
+class HostProvisioningPlanAnswer(AnswerBody):
+    """What provisioning a host would change."""
+
+    changes: tuple[str, ...]
+    """Each for people; none: it is as it should be."""
+
+
 class CordonHostBody(StrictForm, example={"reason": "fan 3 is loud"}):
     """Why a host gets no new VMs."""
 

@@ -121,11 +121,23 @@ PROVISIONED: Final = (
 )
 
 
+CHANGES: Final = (
+    field("HOST", "name", Fit.WHOLE),
+    Column("WOULD CHANGE", lambda host: shown("; ".join(host["changes"]) or "nothing"), Fit.WRAP),
+)
+
+
 def provision(
-    ctx: typer.Context, names: Names = None, selector: Selector = None, yes: Yes = False, wait: Wait = True
-) -> None:
-    """Put the locked driver on hosts; may reboot them. VMs must be stopped."""
+    ctx: typer.Context, names: Names = None, selector: Selector = None, yes: Yes = False, wait: Wait = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed on them.")] = False,
+) -> None:  # fmt: skip
+    """Put driver, and OVN by label, on hosts; may reboot them. VMs must be stopped."""
     session = session_of(ctx)
+    if dry_run:
+        planned = picked_hosts(session, names, selector, question=None)
+        rows: list[Json] = [{"name": name, **session.client.plan_provisioning(name)} for name in planned]
+        show_list(rows, CHANGES, session.format, "no hosts")
+        return
     hosts = picked_hosts(session, names, selector, question="put the driver on hosts", yes=yes)
     begun = {name: _begun(session, name) for name in hosts}
     rows = [_ended(session, name, started, wait=wait) for name, started in begun.items()]

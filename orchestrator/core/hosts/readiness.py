@@ -108,12 +108,12 @@ class Requirement:
     """None when there is nothing to do."""
 
 
-def requirements(facts: HostReadinessFacts) -> tuple[Requirement, ...]:
-    """All of them, in the order in which to mend them."""
-    return tuple(_all(facts))
+def requirements(facts: HostReadinessFacts, *, in_ovn: bool = False) -> tuple[Requirement, ...]:
+    """All of them, in the order in which to mend them. ``in_ovn``: its label asks for it in OVN."""
+    return tuple(_all(facts, in_ovn=in_ovn))
 
 
-def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
+def _all(facts: HostReadinessFacts, *, in_ovn: bool) -> Iterator[Requirement]:
     yield _of("systemd", facts.systemd, "runs the host", "does not run the host", "use a host that systemd runs")
     yield _of(
         "architecture", facts.architecture == ARCHITECTURE, facts.architecture, facts.architecture or "unknown",
@@ -145,7 +145,7 @@ def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
         yield _of(text.title, feature in facts.features, text.given_by, text.missing, remedy, state="advice")
     yield _gpus(facts)
     yield from _driver(facts)
-    yield from _beside_driver(facts)
+    yield from _beside_driver(facts, in_ovn=in_ovn)
     enough = facts.storage_free_bytes >= MIN_FREE_BYTES
     free = f"{show_size(facts.storage_free_bytes // GIB * GIB)} free" if facts.storage_free_bytes >= GIB else "full"
     yield _of("disk", enough, free, free, f"make {show_size(MIN_FREE_BYTES)} free where the agent's storage lies")
@@ -232,7 +232,7 @@ def _driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
     yield Requirement(name="driver", state="missing", found="no nvidia module is loaded", remedy=remedy)
 
 
-def _beside_driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
+def _beside_driver(facts: HostReadinessFacts, *, in_ovn: bool) -> Iterator[Requirement]:
     if facts.nvswitches:
         yield _of(
             "fabric manager", facts.fabric_manager is not None and facts.fabric_manager == facts.driver,
@@ -240,7 +240,7 @@ def _beside_driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
             f"lock fabric_manager in the driver's version and add its bundle; {_PROVISION}",
         )  # fmt: skip
     yield Requirement(name="DCGM", state="ok", found=facts.dcgm or "not installed, nothing needs it", remedy=None)
-    yield _ovn(facts.ovn)
+    yield _ovn(facts.ovn, wanted=in_ovn)
     counts = [
         f"{count} of {size}" for count, size in ((facts.huge_pages_2m, "2M"), (facts.huge_pages_1g, "1G")) if count
     ]
@@ -251,13 +251,19 @@ def _beside_driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
     )  # fmt: skip
 
 
-def _ovn(ovn: HostOvnFact) -> Requirement:
+def _ovn(ovn: HostOvnFact, *, wanted: bool) -> Requirement:
+    if ovn.version is None and wanted:
+        return _of(
+            "OVN", False, "", "not installed, and its label ovn asks for it", "run 'vgpuctl host provision NAME'",
+            state="advice",
+        )  # fmt: skip
     if ovn.version is None:
         return Requirement(name="OVN", state="ok", found="not installed, NAT and bridges need none", remedy=None)
     if ovn.remote is None:
         return _of(
             "OVN", False, "", f"{ovn.version}, and it is in none",
-            "set vgpuctl_ovn_central in the inventory and run playbooks/prepare-host.yml", state="advice",
+            "'vgpuctl host set NAME --label ovn=member' and 'vgpuctl host provision NAME' bring it into the site's",
+            state="advice",
         )  # fmt: skip
     return _of(
         "OVN", ovn.connected, f"{ovn.version}, connected to {ovn.remote}", f"{ovn.version}, no answer of {ovn.remote}",

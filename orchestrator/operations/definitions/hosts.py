@@ -49,8 +49,6 @@ UPGRADE_AGENT = Definition(
 )
 
 _DRIVER = (
-    driver.FILES,
-    driver.UNUSED,
     driver.PROVISION,
     driver.HEALTHY,
     driver.DRIVER_FUNCTIONS,
@@ -60,7 +58,7 @@ _DRIVER = (
 
 PROVISION_HOST = Definition(
     kind="provision_host",
-    steps=_DRIVER,
+    steps=(driver.FILES, driver.UNUSED, driver.IN_OVN, *_DRIVER),
     stuck=host.mark_failed,
     abandoned=lambda _: None,
     waits_for_host=False,
@@ -68,7 +66,7 @@ PROVISION_HOST = Definition(
 
 UPGRADE_DRIVER = Definition(
     kind="upgrade_driver",
-    steps=_DRIVER,
+    steps=(driver.FILES, driver.UNUSED, *_DRIVER),
     stuck=host.mark_failed,
     abandoned=lambda _: None,
     waits_for_host=False,

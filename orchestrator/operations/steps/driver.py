@@ -256,6 +256,12 @@ FILES = Step(
 UNUSED = Step(
     name="driver_unused.1", title="nothing uses the driver", do=_check_unused, no_undo_reason="it only observes"
 )
+IN_OVN = Step(
+    name="in_ovn.1",
+    title="OVN",
+    do=driver_swap.join_ovn,
+    no_undo_reason="it changes nothing for VMs that run, and the next run goes on",
+)
 PROVISION = Step(
     name="provision.1",
     title="install the driver",

@@ -11,8 +11,10 @@ from typing import Final
 
 from orchestrator.core.drivers.bundle import DriverBundle
 from orchestrator.core.drivers.host_drivers import DriverFile, DueReboot, HostDrivers
-from orchestrator.core.errors import Fatal, NotFound, Retryable, WorldError
+from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, WorldError
+from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.maintenance.maintenance import REBOOTING
+from orchestrator.core.ovn import HostInOvn
 from orchestrator.operations.context import Context
 
 BACK_WITHIN_S: Final = 900.0
@@ -126,3 +128,24 @@ def _until_it_answers(context: Context, due: DueReboot | None, end: float) -> No
             continue
         if due is None or boot != due.boot_id:
             return
+
+
+IN_OVN_WITHIN_S: Final = 60.0
+
+
+def join_ovn(context: Context) -> str:
+    """:raises Conflict: ``host.no_ovn``: it is set up, and OVN does not answer it"""
+    stored = context.inputs.get("ovn")
+    if not isinstance(stored, dict):
+        return "not asked for"
+    wanted = HostInOvn(**{**stored, "central": tuple(stored["central"])})
+    context.world.configurator.join_ovn(context.host(), wanted, context.report)
+    end = context.world.clock.monotonic() + IN_OVN_WITHIN_S
+    while (outside := outside_ovn(context.observe().bridges, context.host_name)) is not None:
+        if context.world.clock.monotonic() > end:
+            raise Conflict(
+                "host.no_ovn", f"host {context.host_name} is set up for OVN, and not in it: {outside}",
+                hint="'vgpuctl network driver check' says what is wrong; what was set up there stays",
+            )  # fmt: skip
+        context.pause(POLL_S)
+    return "central servers " + ", ".join(wanted.central)

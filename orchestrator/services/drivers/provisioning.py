@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting a driver, and what it needs, on a host that is added: which bundles, and the operation that does it."""
+"""Putting a driver, what it needs, and OVN on a host that is added: which bundles, and the operation that does it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.drivers.bundle import DriverBundle
 from orchestrator.core.drivers.host_drivers import choose_bundle
@@ -12,8 +12,10 @@ from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.ovn import HostInOvn, HostsOfOvn
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
+from orchestrator.ports.host import Inspector
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.drivers.locks import NOTHING
 from orchestrator.services.messages import Started
@@ -28,7 +30,7 @@ class Swap:
     """The bundles of one host. ``before``: what it goes back to; None: it has no driver, or nobody kept its bundle.
 
     ``base``: what the system needs is prepared as well; ``reboot``: the host may be rebooted where its driver cannot be
-    swapped otherwise."""
+    swapped otherwise. ``ovn``: what it is told to be there; None: nothing of OVN is done."""
 
     driver: DriverBundle
     fabric_manager: DriverBundle | None
@@ -36,6 +38,7 @@ class Swap:
     before_fabric_manager: DriverBundle | None
     base: bool = False
     reboot: bool = False
+    ovn: HostInOvn | None = None
 
     def inputs(self) -> dict[str, object]:
         return {
@@ -46,6 +49,7 @@ class Swap:
             "before_fabric_manager": _digest(self.before_fabric_manager),
             "base": self.base,
             "reboot": self.reboot,
+            **({} if self.ovn is None else {"ovn": asdict(self.ovn)}),
         }
 
 
@@ -82,7 +86,8 @@ def _kept(bundles: Bundles, component: Component, version: str | None, system: s
 def begin_swap(tx: Transaction, host: Host, kind: str, swap: Swap, *, clock: Clock, ids: Ids) -> Operation:
     """Of a host on which nothing else is being done; no VM starts there until it has ended."""
     operation = new_operation(kind, host, clock=clock, ids=ids)
-    record(tx, operation, host=host.name, inputs=swap.inputs())
+    signs = "" if swap.ovn is None else "and sign_ovn_certificate host"
+    record(tx, operation, host=host.name, inputs=swap.inputs(), said=signs)
     tx.hosts.update(replace(host, state="provisioning"))
     return operation
 
@@ -122,11 +127,16 @@ class ProvisioningService:
     engine: Engine
     clock: Clock
     ids: Ids
+    ovn: HostsOfOvn
+    inspector: Inspector | None
+    """None: the hosts are simulated."""
 
     def provision(self, name: str) -> Started:
-        """Put the locked driver on a host, and what its system needs for it; a second time changes nothing.
+        """Put the locked driver on a host, what its system needs for it, and OVN where its label asks for that; a
+        second time changes nothing.
 
-        :raises Conflict: ``host.busy``, ``host.not_ready``, ``driver.not_locked``, ``host.not_seen``
+        :raises Conflict: ``host.busy``, ``host.not_ready``, ``driver.not_locked``, ``host.not_seen``,
+            ``host.ovn_label``, ``ovn.hosts_elsewhere``
         :raises NotFound: ``host.unknown``, ``bundle.missing``
         """
         with self.store.begin() as tx:
@@ -135,17 +145,40 @@ class ProvisioningService:
                 if earlier.kind == "provision_host" and earlier.state not in FINISHED:
                     return Started(operation=earlier.id, name=name, existing=True)
             check_free(tx, host)
-            lock = lock_of(tx.driver_locks.get() or NOTHING, host.labels)
-            wanted, snapshot = lock.locked.get("host_driver"), tx.hosts.snapshot(name)
-            if wanted is None:
-                raise _not_locked(name)
-            if snapshot is None:
-                raise Conflict("host.not_seen", f"host {name} was never observed", hint="wait until its agent answers")
-            swap = swap_to(tx.driver_bundles.list(), snapshot, wanted, lock.locked.get("fabric_manager"))
-            swap = replace(swap, base=True)
+            swap, _ = self._wanted(tx, host)
             operation = begin_swap(tx, host, "provision_host", swap, clock=self.clock, ids=self.ids)
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=name)
+
+    def plan(self, name: str) -> tuple[str, ...]:
+        """What :meth:`provision` would change, for people: the driver as the host was seen last, and of OVN what its
+        role says on the host, which takes seconds. What the system needs beside is not looked at.
+
+        :raises Conflict: as :meth:`provision`, but for ``host.busy``, and ``host.simulated``
+        """
+        with self.store.read() as tx:
+            host = tx.hosts.get(name)
+            swap, snapshot = self._wanted(tx, host)
+        changes = list[str]()
+        if snapshot.driver_version != swap.driver.content.version:
+            changes.append(f"driver {snapshot.driver_version or 'none'} becomes {swap.driver.content.version}")
+        if swap.ovn is not None:
+            if self.inspector is None:
+                raise Conflict(
+                    "host.simulated", "simulated hosts have nothing to check", hint="use a server of real hosts"
+                )
+            changes += [f"OVN: {change}" for change in self.inspector.ovn_changes(host, swap.ovn)]
+        return tuple(changes)
+
+    def _wanted(self, tx: Transaction, host: Host) -> tuple[Swap, HostSnapshot]:
+        lock = lock_of(tx.driver_locks.get() or NOTHING, host.labels)
+        wanted, snapshot = lock.locked.get("host_driver"), tx.hosts.snapshot(host.name)
+        if wanted is None:
+            raise _not_locked(host.name)
+        if snapshot is None:
+            raise Conflict("host.not_seen", f"host {host.name} was never observed", hint="wait until its agent answers")
+        swap = swap_to(tx.driver_bundles.list(), snapshot, wanted, lock.locked.get("fabric_manager"))
+        return replace(swap, base=True, ovn=self.ovn.host(host.name, host.labels)), snapshot
 
 
 def _not_locked(name: str) -> Conflict:

@@ -9,7 +9,8 @@ from typing import Final
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.readiness import Requirement, requirements
+from orchestrator.core.hosts.readiness import HostReadinessFacts, Requirement, requirements
+from orchestrator.core.ovn import LABEL
 from orchestrator.ports.host import Inspector
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.messages import AddHost, HostKey
@@ -44,15 +45,15 @@ class HostCheckService:
         :raises InvalidInput, Fatal: as :meth:`HostService.add` does, before the host is logged in to
         """
         wanted = AddHost(name=NEW, address=address, port=port, user=user, provisioning_key=key, fingerprint=fingerprint)
-        return self._check(self.hosts.checked(wanted), key)
+        return requirements(self._facts(self.hosts.checked(wanted), key))
 
     def check(self, name: str) -> tuple[Requirement, ...]:
         """A host that is added. :raises NotFound: ``host.unknown``"""
         with self.store.read() as tx:
             host = tx.hosts.get(name)
-        return self._check(host, None)
+        return requirements(self._facts(host, None), in_ovn=LABEL in dict(host.labels))
 
-    def _check(self, host: Host, key: str | None) -> tuple[Requirement, ...]:
+    def _facts(self, host: Host, key: str | None) -> HostReadinessFacts:
         if self.inspector is None:
             raise Conflict("host.simulated", "simulated hosts have nothing to check", hint="use a server of real hosts")
-        return requirements(self.inspector.inspect(host, key))
+        return self.inspector.inspect(host, key)

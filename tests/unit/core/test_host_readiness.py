@@ -127,6 +127,12 @@ def test_a_host_says_which_ovn_it_is_in(ovn: HostOvnFact, state: str, found: str
     assert (told.state, told.found, told.remedy is None) == (state, found, state == "ok")
 
 
+def test_a_host_whose_label_asks_for_ovn_and_that_has_none_is_told_what_brings_it() -> None:
+    none = replace(READY, ovn=HostOvnFact(version=None, remote=None, connected=False))
+    (told,) = (one for one in requirements(none, in_ovn=True) if one.name == "OVN")
+    assert (told.state, "vgpuctl host provision" in str(told.remedy)) == ("advice", True)
+
+
 def test_everything_that_a_bare_host_lacks_is_in_one_list() -> None:
     bare = _wanting(
         iommu_groups=0, command_line="", modules=("nouveau",), libvirt=None, qemu=None, libvirt_listens=False,
