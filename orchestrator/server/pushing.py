@@ -2,7 +2,7 @@
 """Pushes to a collector of OpenTelemetry what the pages for Prometheus show, and what happens in the fleet.
 
 Nothing waits for it, and nothing is kept for it but the position in the log of events: while the collector is away,
-metrics of that time are not told to it, and events are told afterwards.
+metrics of that time are not told to it, and events and flows are told afterwards.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from orchestrator.ports.telemetry import EventLine, NotTaken, Severity, Telemetr
 from orchestrator.ports.timers import TimerHealth
 from orchestrator.regular_file import read_at_most, read_certificates
 from orchestrator.server.bootstrap import App
+from orchestrator.server.flow_records import event_lines, feed_of
 from orchestrator.server.settings import Settings
 from orchestrator.services.events import PAGE
+from orchestrator.services.readings.flow_feed import FlowFeed
 from orchestrator.store.database import Store
 
 POSITION: Final = "otlp_position"
@@ -64,6 +66,7 @@ class Pushing:
     store: Store
     living: LiveControllers
     collector: Telemetry
+    flows: FlowFeed
     every_s: float
     _good_at: float = field(default_factory=time.monotonic)
     _failed: int = 0
@@ -75,7 +78,7 @@ class Pushing:
         """Tell what there is now. After a failure the next ones are farther apart, up to five minutes."""
         if time.monotonic() < self._not_before:
             return
-        failures = [*self._push_metrics(), *self._push_events()]
+        failures = [*self._push_metrics(), *self._push_events(), *self._push_flows()]
         if not failures:
             self._good_at, self._in_a_row, self._error = time.monotonic(), 0, None
             return
@@ -163,6 +166,18 @@ class Pushing:
             with self.store.begin() as tx:
                 tx.meta.put(POSITION, str(position))
 
+    def _push_flows(self) -> Iterator[NotTaken]:
+        """Not those of hosts that another controller tells of."""
+        new, source = self.flows.new(), self._source("vgpuctl", self.living.name)
+        lines = event_lines(new)
+        for begin in range(0, len(lines), PAGE):
+            failure = self.collector.events(source, lines[begin : begin + PAGE])
+            if failure is not None:
+                yield failure
+                if failure.extent == "now":
+                    return
+        self.flows.told(new)
+
     def _position(self) -> int:
         """A new collector is told what happens from now on."""
         with self.store.read() as tx:
@@ -215,9 +230,10 @@ def pushed(settings: Settings, app: App, process: Process) -> Iterator[None]:
         return
     pushing = Pushing(
         services=app.services, process=process, store=app.store, living=app.living,
-        collector=collector_of(settings, settings.otlp_endpoint), every_s=settings.otlp_seconds,
+        collector=collector_of(settings, settings.otlp_endpoint), flows=feed_of(app), every_s=settings.otlp_seconds,
     )  # fmt: skip
-    process.timers = lambda: (*app.timers(), pushing.health())
+    before = process.timers
+    process.timers = lambda: (*before(), pushing.health())
     timer = Timer({"otlp": pushing.round}, settings.otlp_seconds)
     timer.start()
     try:

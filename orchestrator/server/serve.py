@@ -40,6 +40,7 @@ from orchestrator.core import interpreter
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.server.bootstrap import App, build
 from orchestrator.server.error_line import print_error
+from orchestrator.server.flow_records import flows_written
 from orchestrator.server.pushing import pushed
 from orchestrator.server.settings import Settings, load_settings
 from orchestrator.web.pages import pages_beside
@@ -103,7 +104,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
             )
             if fleet is not None and not detached and sys.stderr.isatty():
                 threading.Thread(target=_show_ways, args=[state, settings.listen], daemon=True).start()
-            with pushed(settings, app, process):
+            with pushed(settings, app, process), flows_written(settings, app, process):
                 serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
             guard.stop()

@@ -137,14 +137,18 @@ class Settings(BaseSettings):
     """PEM file of whom to trust there; None: whom this machine trusts."""
 
     otlp_endpoint: str | None = Field(default=None, pattern=r"^https?://[!-~]{1,1000}$")
-    """Address of a collector that metrics and events are pushed to over OTLP/HTTP, without ``/v1/metrics`` and
-    ``/v1/logs``; None: nothing is."""
+    """Address of a collector that metrics, events and networks' flows are pushed to over OTLP/HTTP, without
+    ``/v1/metrics`` and ``/v1/logs``; None: nothing is."""
     otlp_headers_file: Path | None = None
     """File of headers that are sent along, as ``Authorization: Bearer …``: one a line."""
     otlp_ca_file: Path | None = None
     """PEM file of whom to trust there; None: whom this machine trusts."""
     otlp_seconds: float = Field(default=60.0, ge=5.0, le=3600.0)
     """How often. Some 10 ms of processor time for a host of 8 GPUs without vGPUs each time."""
+
+    flow_log_file: Path | None = None
+    """File that this server adds flows of networks with a flow log to, a line of JSON each; it may be renamed at any
+    time, and is renamed to the same name with ``.1`` at 256 MiB. None: they are kept in memory alone."""
 
     ansible_sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """What keeps a run of Ansible from all that is not its own; ``none`` (where bubblewrap cannot run, as in many

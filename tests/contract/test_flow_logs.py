@@ -10,56 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.ovn.northbound import OvnNorthbound
 from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.hosts.bridges import Bridge
-from orchestrator.core.northbound.groups import group_key
-from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.overlay import FlowLog as Wanted
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
-from orchestrator.core.readings.flows import Flow
+from orchestrator.core.overlay import OvnNetworkChange, port_id
+from orchestrator.core.readings.flows import NO_CARD, Flow, LoggedFlows
 from orchestrator.core.readings.frame import HostFrame, frame_from_dict, frame_to_dict
-from orchestrator.core.security_groups import NamedUse, SecurityRule
-from orchestrator.core.vms.vm import Vm
 from orchestrator.services.northbound import compare
 from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.networks import NetworkFlows, NetworkReadingService
-from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm, group_on
+from tests.fakes.control_plane import T4_HOST, ControlPlane
+from tests.fakes.flow_logs import NOW, RULE, logged_network, refused_flow, set_flow_log, vm_of
 from tests.fakes.ovn_chassis import ovn_chassis
 from tests.fakes.ovn_databases import RealOvn
 
 Shown = tuple[str, str, str | None, int | None, bool, str, str]
-NOW = 1_800_000_000.0
-RULE = SecurityRule(direction="in", protocol="tcp", first_port=5432, last_port=5432, group="web")
 
 
 @pytest.fixture
 def plane(tmp_path: Path, ovn: RealOvn) -> Iterator[ControlPlane]:
-    """web and db on a network over all hosts; db lets in what comes from web to PostgreSQL."""
-    northbound = OvnNorthbound(endpoints=(ovn.socket("northbound"),), trust=lambda: None)
-    made = control_plane(tmp_path, northbound=northbound)
-    made.machine(T4_HOST).bridges = (Bridge(name="br-int", kind="openvswitch"),)
-    made.add_host(T4_HOST)
-    services = made.services
-    services.networks.add_overlay("blue", NewOvnNetwork(subnets=("10.0.0.0/24",)), "default")
-    for name in ("web", "db"):
-        services.vms.create(replace(create_vm(name, profile="GRID T4-2Q"), network="blue"))
-    made.engine.drain()
-    for name, rules in (("web", None), ("db", [RULE])):
-        services.security_groups.create("default", name, rules)
-        services.security_groups.change_uses("default", name, [NamedUse(vm=name)])
-    yield made
-    made.store.close()
-
-
-def _logs(plane: ControlPlane, what: Wanted) -> None:
-    plane.services.networks.change("blue", "default", None, {}, OvnNetworkChange(flow_log=what))
-
-
-def _vm(plane: ControlPlane, name: str) -> Vm:
-    return plane.services.vms.get("default", name)
+    with logged_network(tmp_path, ovn) as made:
+        yield made
 
 
 def _differ(plane: ControlPlane) -> list[str]:
@@ -100,45 +72,59 @@ def test_what_was_refused_and_allowed_is_told_by_the_rule_that_said_so(
     with ovn_chassis(tmp_path / "chassis", ovn, T4_HOST) as chassis:
         web, db = (
             chassis.plug(port_id(vm.id, 0), mac_address(vm.id, 0), f"{vm.ports[0].address}/8")
-            for vm in (_vm(plane, "web"), _vm(plane, "db"))
+            for vm in (vm_of(plane, "web"), vm_of(plane, "db"))
         )
         db.serve(5432, 80)
-        address, log = _vm(plane, "db").ports[0].address, FlowLog(tmp_path / "chassis/controller")
+        address, log = vm_of(plane, "db").ports[0].address, FlowLog(tmp_path / "chassis/controller")
         ovn.nbctl("--wait=hv", "--timeout=60", "sync")
-        assert log.read() == ()
+        assert log.read() == LoggedFlows()
         for what, wanted in LOGS:
-            _logs(plane, what)
+            set_flow_log(plane, what)
             assert _differ(plane) == []
             ovn.nbctl("--wait=hv", "--timeout=60", "sync")
             log.read()
             assert (web.reaches(address, 5432), web.reaches(address, 80)) == (True, False)
             time.sleep(0.5)
-            assert _shown(_told(plane, *log.read(), taken_at=time.time())) == wanted, what
-        _logs(plane, "off")
+            assert _shown(_told(plane, *log.read().flows, taken_at=time.time())) == wanted, what
+        set_flow_log(plane, "off")
         assert ovn.nbctl("--bare", "--columns=name", "list", "meter").strip() == ""
 
 
-def _flow(plane: ControlPlane) -> Flow:
-    """A refused packet at db's card."""
-    rule = str(row_uuid("ACL", f"{group_key(*group_on(plane, 'db'))} drop in"))
-    return Flow(
-        at=NOW - 10, rule=rule, direction="in", refused=True, packets=3, card=mac_address(_vm(plane, "db").id, 0),
-        source="10.0.0.200", target=_vm(plane, "db").ports[0].address, protocol="tcp", port=22,
-    )  # fmt: skip
-
-
 def test_a_host_is_believed_of_its_own_cards_and_of_rules_that_exist(plane: ControlPlane) -> None:
-    _logs(plane, "refused")
-    flow, web = _flow(plane), mac_address(_vm(plane, "web").id, 1)
+    set_flow_log(plane, "refused")
+    flow, web = refused_flow(plane), mac_address(vm_of(plane, "web").id, 1)
     told = _told(plane, flow, replace(flow, card=web), replace(flow, rule="0" * 36), replace(flow, at=NOW - 4000))
     assert _shown(told) == [("in", "db", None, 22, True, "db", "None")]
     assert (told.refused_packets, told.silent_hosts, told.flow_log) == (3, 0, "refused")
     assert _told(plane, flow, since_s=5).flows == ()
     assert plane.services.network_readings.flows("default", "blue", 3600.0).silent_hosts == 1
-    _logs(plane, "allowed")
+    set_flow_log(plane, "allowed")
     assert _told(plane, flow).flows == ()
-    _logs(plane, "off")
+    set_flow_log(plane, "off")
     assert _told(plane, flow).flow_log == "off"
+
+
+def test_an_answer_says_since_when_it_is_whole(plane: ControlPlane) -> None:
+    set_flow_log(plane, "refused")
+    kept, flow = KeptReadings(plane.world.clock), refused_flow(plane)
+    service = NetworkReadingService(readings=replace(plane.services.readings, kept=kept))
+
+    def told(since_s: float, *flows: Flow, at: float, **left_out: int) -> tuple[int, float | None]:
+        cards = {"db": flow.card, "any": NO_CARD, "web": mac_address(vm_of(plane, "web").id, 1)}
+        counts = {cards[name]: count for name, count in left_out.items()}
+        kept.receive(T4_HOST, frame_from_dict(frame_to_dict(HostFrame(at, (), (), flows, (), counts))))
+        answer = service.flows("default", "blue", since_s)
+        return answer.left_out, answer.whole_since
+
+    assert told(60, at=NOW) == (0, NOW)  # when the host was heard first
+    assert told(60, at=NOW + 100, web=7) == (0, None)  # of a card on no network of that name
+    assert told(3600, flow, at=NOW + 110, db=3) == (3, NOW + 110)
+    assert told(3600, at=NOW + 120, any=2) == (5, NOW + 120)
+    assert told(60, at=NOW + 200) == (0, None)
+    many = [replace(flow, at=NOW + 210 + number / 1000, port=1 + number) for number in range(500)]
+    for begin in (0, 1000, 2000):
+        told(60, *(replace(each, port=begin + (each.port or 0)) for each in many), at=NOW + 211)
+    assert told(60, at=NOW + 212) == (500, NOW + 210.166)
 
 
 def test_flow_logs_are_of_networks_over_all_hosts(plane: ControlPlane) -> None:

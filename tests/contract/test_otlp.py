@@ -28,6 +28,7 @@ from orchestrator.core.readings.quantities import BY_NAME
 from orchestrator.ports.timers import TimerHealth
 from orchestrator.server.pushing import POSITION, Pushing, collector_of
 from orchestrator.server.settings import Settings
+from orchestrator.services.readings.flow_feed import FlowFeed
 from tests.fakes.certificate import new_certificate
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.dripping import BODY, HEAD, STATUS, dripping
@@ -60,6 +61,7 @@ class Scene:
             services=self.plane.services, process=process, store=self.plane.store,
             living=LiveControllers(self.plane.store, name, alone=alone),
             collector=OtlpExporter(self.collector.url, {}, None), every_s=5.0,
+            flows=FlowFeed(store=self.plane.store, kept=self.plane.services.readings.kept, is_ours=lambda _: True),
         )  # fmt: skip
         made.round()
         return made

@@ -168,5 +168,5 @@ def test_packets_stop_where_a_rule_refuses_and_answers_pass(plane: ControlPlane,
             used = [("default", name, "default.blue") for name in ("web", "db", "shut")]
             groups = in_use(tx.security_groups.list("default"), used, tx.networks.find)
         rules = logged_rules(plane.store.site, groups)
-        flows = {(flow.direction, flow.port, flow.refused, rules[flow.rule]) for flow in log.read()}
+        flows = {(flow.direction, flow.port, flow.refused, rules[flow.rule]) for flow in log.read().flows}
         assert flows == {("in", 5432, True, ("shut", NO_SQL))}

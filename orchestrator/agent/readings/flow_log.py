@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from orchestrator.core.readings.flows import Flow, flow_of, folded
+from orchestrator.core.readings.flows import LoggedFlows, flow_of, folded
 
 _MAX_BYTES: Final = 1024 * 1024
-"""Of the newest that are read at once; what is before them is passed over."""
+"""Of the newest that are read at once; what is before them is counted alone."""
+_PACKET: Final = b"|acl_log("
+"""In each line that tells of one."""
 
 
 class FlowLog:
@@ -22,11 +24,13 @@ class FlowLog:
         self._open: BinaryIO | None = None
         self._began = False
         self._rest = b""
+        self._unread = 0
 
-    def read(self) -> tuple[Flow, ...]:
+    def read(self) -> LoggedFlows:
         """Of the first call nothing: what was logged before is not read."""
+        self._unread = 0
         lines = b"".join(self._read()).decode(errors="replace").splitlines()
-        return folded(filter(None, map(flow_of, lines)))
+        return folded(filter(None, map(flow_of, lines)), self._unread)
 
     def _read(self) -> Iterator[bytes]:
         """Whole lines; of a file that was renamed (logrotate) those that came before it was, too."""
@@ -54,7 +58,8 @@ class FlowLog:
         if size < at:  # it was emptied in its place
             at, self._rest = file.seek(0), b""
         if size - at > _MAX_BYTES:
-            file.seek(size - _MAX_BYTES)
+            while (unread := size - _MAX_BYTES - file.tell()) > 0:
+                self._unread += file.read(min(unread, _MAX_BYTES)).count(_PACKET)
             self._rest = b""
         whole, newline, self._rest = (self._rest + file.read(_MAX_BYTES)).rpartition(b"\n")
         self._rest = self._rest[-_MAX_BYTES:]

@@ -78,7 +78,8 @@ class Sampler:
         counts = {uuids.get(gpu, ""): xids for gpu, xids in self.kernel_log.xid_counts().items()}
         gpus = (*_with_xids(running, counts, least=FATAL_XIDS), *_with_xids(self._others(drivers, uuids), counts))
         readings = (*gpus, *self._vms(problems))
-        return HostFrame(taken_at, readings, tuple(problems), self.flow_log.read(), self.tunnels.last())
+        logged = self.flow_log.read()
+        return HostFrame(taken_at, readings, tuple(problems), logged.flows, self.tunnels.last(), logged.left_out)
 
     def _notice_driver(self) -> None:
         epoch = driver_epoch(self.paths)

@@ -92,12 +92,17 @@ class NetworkFlowsAnswer(AnswerBody):
     """Of all of that time."""
     silent_hosts: int
     """Hosts with VMs of the network that are not heard: what they logged is missing."""
+    left_out: int
+    """Flows of that time that are missing: more came than are kept or shown."""
+    whole_since: datetime | None
+    """From when on none is missing, by the hosts' clocks; null: of all of that time."""
 
     @classmethod
     def of(cls, flows: NetworkFlows) -> NetworkFlowsAnswer:
         return cls(
             flow_log=flows.flow_log, flows=tuple(map(NetworkFlowAnswer.of, flows.flows)),
-            refused_packets=flows.refused_packets, silent_hosts=flows.silent_hosts,
+            refused_packets=flows.refused_packets, silent_hosts=flows.silent_hosts, left_out=flows.left_out,
+            whole_since=None if flows.whole_since is None else datetime.fromtimestamp(flows.whole_since, UTC),
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.network_cards import Network
 from orchestrator.cli.complete import vms
 from orchestrator.cli.output import show, shown
@@ -70,6 +71,10 @@ def flows(
 def _below(answer: Json) -> list[str]:
     refused, silent = answer["refused_packets"], answer["silent_hosts"]
     lines = [f"{refused} packets were refused"] if refused else []
+    if answer["whole_since"] is not None:
+        why = "more flows came than are kept" if answer["left_out"] else "not all hosts were heard then"
+        since, count = show_time(answer["whole_since"]), answer["left_out"]
+        lines.append(f"whole since {since}; {count or 'what was'} before is missing: {why}")
     return lines + ([f"{silent} hosts with its VMs are not heard: what they logged is missing"] if silent else [])
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Any, Final, Literal, TypeVar
@@ -19,6 +19,10 @@ MAX_FLOWS: Final = 500
 MAX_KEPT: Final = 2000
 """Of a host at a controller, as :func:`shared_out` says."""
 KEPT_S: Final = 3600.0
+NO_CARD: Final = ""
+"""Where cards are counted: it is not known whose."""
+LAST_AT: Final = 2.0**37
+"""In the year 6325: a later time has no calendar."""
 _LINE: Final = re.compile(
     r"(\S{19,30}Z)\|\d+\|acl_log\([^)|]*\)\|INFO\|"
     r'name="([0-9a-f-]{36})", verdict=(allow|drop), severity=\w+, direction=(to|from)-lport: (\w+),(\S+)'
@@ -57,6 +61,22 @@ class Flow:
     """At least: of a flood OVN logs a part."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedFlows:
+    """Of one frame. ``left_out``: by card, how many more there were."""
+
+    flows: tuple[Flow, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What of a card is not kept. ``at``: when the newest was, by the host's clock."""
+
+    at: float
+    flows: int
+
+
 def flow_of(line: str) -> Flow | None:
     """Of one of ovn-controller's log; None: it tells of something else, or is foreign."""
     read = _LINE.match(line)
@@ -77,8 +97,8 @@ def flow_of(line: str) -> Flow | None:
         return None
 
 
-def folded(flows: Iterable[Flow]) -> tuple[Flow, ...]:
-    """Those that are alike as one, at most :data:`MAX_FLOWS`."""
+def folded(flows: Iterable[Flow], unread: int) -> LoggedFlows:
+    """Those that are alike as one, at most :data:`MAX_FLOWS`. ``unread``: packets that are not among them."""
     alike: dict[Flow, Flow] = {}
     for flow in flows:
         key = replace(flow, at=0.0, packets=0)
@@ -87,15 +107,19 @@ def folded(flows: Iterable[Flow]) -> tuple[Flow, ...]:
             alike[key] = replace(flow, at=max(flow.at, before.at), packets=flow.packets + before.packets)
         else:
             alike[key] = flow
-    return shared_out(alike.values(), MAX_FLOWS, lambda flow: flow.card)
+    kept, others = shared_out(alike.values(), MAX_FLOWS, lambda flow: flow.card)
+    counts = Counter(flow.card for flow in others)
+    told = dict(counts.most_common(MAX_FLOWS))
+    unread += counts.total() - sum(told.values())
+    return LoggedFlows(kept, told | ({NO_CARD: unread} if unread else {}))
 
 
-def shared_out(flows: Iterable[_T], most: int, card: Callable[[_T], str]) -> tuple[_T, ...]:
-    """At most so many, the newest of each card, which come last. Cards have the same share of what is too much for all:
-    whoever fills a host's log with its own takes none of another's away."""
+def shared_out(flows: Iterable[_T], most: int, card: Callable[[_T], str]) -> tuple[tuple[_T, ...], tuple[_T, ...]]:
+    """At most so many, the newest of each card, which come last; and the others. Cards have the same share of what is
+    too much for all: whoever fills a host's log with its own takes none of another's away."""
     known = tuple(flows)
     if len(known) <= most:
-        return known
+        return known, ()
     counts = sorted(Counter(map(card, known)).values())
     left, share = most, 1
     for place, count in enumerate(counts):
@@ -103,12 +127,11 @@ def shared_out(flows: Iterable[_T], most: int, card: Callable[[_T], str]) -> tup
         if count > share:
             break
         left -= count
-    kept, newest = Counter[str](), list[_T]()
+    kept, newest, others = Counter[str](), list[_T](), list[_T]()
     for flow in reversed(known):
         kept[card(flow)] += 1
-        if kept[card(flow)] <= share:
-            newest.append(flow)
-    return tuple(reversed(newest[:most]))
+        (newest if kept[card(flow)] <= share and len(newest) < most else others).append(flow)
+    return tuple(reversed(newest)), tuple(reversed(others))
 
 
 def flow_to_dict(flow: Flow) -> dict[str, object]:
@@ -127,8 +150,8 @@ def flow_from_dict(data: Any) -> Flow:
         ends = [str(ip_address(text)) == text for text in (flow.source, flow.target) if _ADDRESS.fullmatch(text)]
         well = (
             all(pattern.fullmatch(text) is not None for pattern, text in texts) and ends == [True, True]
-            and type(flow.at) in {int, float} and abs(flow.at) < _MOST and type(flow.refused) is bool
-            and flow.direction in {"in", "out"} and type(flow.packets) is int and 0 < flow.packets < _MOST
+            and type(flow.at) in {int, float} and 0 <= flow.at <= LAST_AT and type(flow.refused) is bool
+            and flow.direction in {"in", "out"} and _is_count(flow.packets)
             and type(flow.port) in {int, type(None)} and len(flow.protocol) <= len("icmp") * 2
         )  # fmt: skip
     except (KeyError, TypeError, ValueError):
@@ -136,3 +159,19 @@ def flow_from_dict(data: Any) -> Flow:
     if not well:
         raise Unknown("agent.answer_invalid", "the agent sent flows that are none")
     return flow
+
+
+def left_out_from_dict(data: Any) -> Mapping[str, int]:
+    """What an agent sent. :raises Unknown: ``agent.answer_invalid``"""
+    well = isinstance(data, dict) and len(data) <= MAX_FLOWS + 1
+    if not well or not all(_is_card(card) and _is_count(count) for card, count in data.items()):
+        raise Unknown("agent.answer_invalid", "the agent sent counts of flows that are none")
+    return dict(data)
+
+
+def _is_card(card: object) -> bool:
+    return card == NO_CARD or (isinstance(card, str) and _MAC.fullmatch(card) is not None)
+
+
+def _is_count(count: object) -> bool:
+    return type(count) is int and 0 < count < _MOST

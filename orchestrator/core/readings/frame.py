@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard, get_args
 
 from orchestrator.core.errors import Unknown, one_line
-from orchestrator.core.readings.flows import MAX_FLOWS, Flow, flow_from_dict, flow_to_dict
+from orchestrator.core.readings.flows import MAX_FLOWS, Flow, flow_from_dict, flow_to_dict, left_out_from_dict
 from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
 from orchestrator.core.readings.tunnels import Tunnel, tunnel_to_dict, tunnels_from_list
 
@@ -94,6 +94,8 @@ class HostFrame:
     """What OVN logged since the frame before."""
     tunnels: tuple[Tunnel, ...] = ()
     """As they were measured last."""
+    flows_left_out: Mapping[str, int] = field(default_factory=dict)
+    """By card, how many flows more there were."""
 
 
 def arranged(numbers: Mapping[Key, float]) -> tuple[tuple[Key, ...], array[float]]:
@@ -113,6 +115,7 @@ def frame_to_dict(frame: HostFrame) -> dict[str, object]:
         "readings": [_reading_to_dict(subject) for subject in frame.readings],
         **flows,
         **tunnels,
+        **({"flows_left_out": dict(frame.flows_left_out)} if frame.flows_left_out else {}),
     }
 
 
@@ -138,7 +141,8 @@ def frame_from_dict(data: object) -> HostFrame:
     if not isinstance(flows, list) or len(flows) > MAX_FLOWS:
         raise _invalid(f"it has no list of at most {MAX_FLOWS} flows")
     tunnels = tunnels_from_list(data.get("tunnels", []))
-    return HostFrame(float(taken_at), readings, lines, tuple(map(flow_from_dict, flows)), tunnels)
+    left_out = left_out_from_dict(data.get("flows_left_out", {}))
+    return HostFrame(float(taken_at), readings, lines, tuple(map(flow_from_dict, flows)), tunnels, left_out)
 
 
 @functools.lru_cache(maxsize=1024)

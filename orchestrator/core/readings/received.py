@@ -9,12 +9,12 @@ import math
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
 from orchestrator.core.errors import Unknown
-from orchestrator.core.readings.flows import MAX_KEPT, Flow, flow_from_dict, flow_to_dict
+from orchestrator.core.readings.flows import MAX_KEPT, Flow, LeftOut, flow_from_dict, flow_to_dict
 from orchestrator.core.readings.frame import SHARED_KEYS, HostFrame, Key, Reading, frame_from_dict, frame_to_dict
 from orchestrator.core.readings.quantities import BY_NAME, Quantity, SubjectKind
 
@@ -71,6 +71,8 @@ class ReceivedFrame:
     """Oldest first."""
     flows: tuple[Flow, ...] = ()
     """Of the last hour, oldest first."""
+    flows_left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    """By card, of the last hour; of no card: what nobody heard before the first frame, or did not read."""
 
     @property
     def age_s(self) -> float:
@@ -127,8 +129,9 @@ def received_to_dict(received: ReceivedFrame, *, moments: int) -> dict[str, obje
     return {
         "age_s": received.age_s,
         "clock_ahead_s": received.clock_ahead_s,
-        "frame": frame_to_dict(replace(received.frame, flows=())),
+        "frame": frame_to_dict(replace(received.frame, flows=(), flows_left_out={})),
         "flows": [] if moments else [flow_to_dict(flow) for flow in received.flows],
+        "flows_left_out": {} if moments else {card: [of.at, of.flows] for card, of in received.flows_left_out.items()},
         "columns": columns,
         "moments": [
             {
@@ -171,6 +174,10 @@ def _received(data: Any) -> ReceivedFrame:
         clock_ahead_s=_finite(data["clock_ahead_s"]),
         moments=moments,
         flows=tuple(map(flow_from_dict, data.get("flows", [])[:MAX_KEPT])),
+        flows_left_out={
+            str(card): LeftOut(_finite(at), int(flows))
+            for card, (at, flows) in dict(data.get("flows_left_out", {})).items()
+        },
     )
 
 

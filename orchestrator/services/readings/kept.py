@@ -8,12 +8,13 @@ A frame counts by when it was received: a host's clock may be wrong. What is old
 from __future__ import annotations
 
 import threading
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.readings.flows import KEPT_S as FLOWS_KEPT_S
-from orchestrator.core.readings.flows import MAX_KEPT, Flow, shared_out
+from orchestrator.core.readings.flows import LAST_AT, MAX_KEPT, NO_CARD, Flow, LeftOut, shared_out
 from orchestrator.core.readings.frame import HostFrame
 from orchestrator.core.readings.received import KEPT_FRAMES, KEPT_S, Moment, ReceivedFrame, moment_of
 from orchestrator.ports.clock import Clock
@@ -23,13 +24,57 @@ STALE_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
+class NewFlows:
+    """Of a host, since its flow ``until`` that was told before."""
+
+    flows: tuple[Flow, ...]
+    """Oldest first."""
+    left_out: int
+    """How many more there were."""
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    received_at: float
+    number: int
+    """Of the host's, left out ones counted."""
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """Of one host, for an hour."""
+
+    kept: tuple[_Flow, ...] = ()
+    numbered: int = 0
+    left_out: Mapping[str, tuple[float, LeftOut]] = field(default_factory=dict)
+    """By card, with when it was told last."""
+
+    def with_those_of(self, frame: HostFrame, now: float) -> _Flows:
+        if not frame.flows and not frame.flows_left_out:
+            return self
+        recent = [each for each in self.kept if now - each.received_at <= FLOWS_KEPT_S]
+        first = self.numbered + sum(frame.flows_left_out.values()) + 1
+        new = [_Flow(now, number, flow) for number, flow in enumerate(frame.flows, first)]
+        kept, others = shared_out((*recent, *new), MAX_KEPT, lambda each: each.flow.card)
+        newest = dict.fromkeys(frame.flows_left_out, _calendar_time(frame))
+        newest = {each.flow.card: each.flow.at for each in others} | newest
+        counts = Counter(each.flow.card for each in others) + Counter(frame.flows_left_out)
+        before = {card: each for card, each in self.left_out.items() if now - each[0] <= FLOWS_KEPT_S}
+        for card, at in newest.items():
+            earlier = before.pop(card)[1].flows if card in before else 0
+            before[card] = now, LeftOut(at, earlier + counts[card])
+        return _Flows(kept, first - 1 + len(new), dict(list(before.items())[-MAX_KEPT:]))
+
+
+@dataclass(frozen=True, slots=True)
 class _Host:
     received_at: float
     clock_ahead_s: float
     frame: HostFrame
     moments: deque[Moment]
-    flows: tuple[tuple[float, Flow], ...]
-    """With the time when each was received."""
+    flows: _Flows
 
 
 class KeptReadings:
@@ -48,11 +93,8 @@ class KeptReadings:
         moments = deque[Moment](maxlen=KEPT_FRAMES) if before is None else before.moments.copy()
         columns = moments[-1].columns if moments else ()
         moments.append(moment_of(now, frame, None if before is None else before.frame, columns))
-        flows = () if before is None else before.flows
-        if frame.flows:
-            recent = (each for each in flows if now - each[0] <= FLOWS_KEPT_S)
-            every = (*recent, *((now, flow) for flow in frame.flows))
-            flows = shared_out(every, MAX_KEPT, lambda each: each[1].card)
+        unheard = {NO_CARD: (now, LeftOut(_calendar_time(frame), 0))}
+        flows = (_Flows(left_out=unheard) if before is None else before.flows).with_those_of(frame, now)
         kept = _Host(now, frame.taken_at - self._clock.now(), frame, moments, flows)
         with self._lock:
             self._hosts[host] = kept
@@ -70,8 +112,15 @@ class KeptReadings:
             now=now,
             clock_ahead_s=kept.clock_ahead_s,
             moments=tuple(moment for moment in kept.moments if now - moment.received_at <= KEPT_S),
-            flows=tuple(flow for received_at, flow in kept.flows if now - received_at <= FLOWS_KEPT_S),
+            flows=tuple(each.flow for each in kept.flows.kept if now - each.received_at <= FLOWS_KEPT_S),
+            flows_left_out={card: of for card, (at, of) in kept.flows.left_out.items() if now - at <= FLOWS_KEPT_S},
         )
+
+    def new_flows(self, told: Mapping[str, int]) -> Mapping[str, NewFlows]:
+        """Of each host, after the one that it was told until."""
+        with self._lock:
+            hosts = {name: kept.flows for name, kept in self._hosts.items()}
+        return {name: _after(flows, told.get(name, 0)) for name, flows in hosts.items()}
 
     def drop_old(self) -> None:
         """Forget hosts of which nothing was received for :data:`KEPT_S`: they are gone, or another process hears
@@ -79,3 +128,14 @@ class KeptReadings:
         oldest = self._clock.monotonic() - KEPT_S
         with self._lock:
             self._hosts = {name: kept for name, kept in self._hosts.items() if kept.received_at >= oldest}
+
+
+def _after(flows: _Flows, told: int) -> NewFlows:
+    if told > flows.numbered:  # the host was forgotten meanwhile
+        told = 0
+    new = tuple(each.flow for each in flows.kept if each.number > told)
+    return NewFlows(flows=new, left_out=flows.numbered - told - len(new), until=flows.numbered)
+
+
+def _calendar_time(frame: HostFrame) -> float:
+    return min(max(frame.taken_at, 0.0), LAST_AT)

@@ -11,7 +11,7 @@ from typing import Final
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.northbound.groups import in_use, logged_rules
 from orchestrator.core.overlay import FlowLog
-from orchestrator.core.readings.flows import Flow
+from orchestrator.core.readings.flows import NO_CARD, Flow, LeftOut
 from orchestrator.core.security_groups import DEFAULT_GROUP, SecurityRule
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
@@ -60,10 +60,14 @@ class NetworkFlows:
     """Of all of them together."""
     silent_hosts: int = 0
     """Hosts with VMs of the network that are not heard: what they logged is missing."""
+    left_out: int = 0
+    """Of that time: more came than are kept or shown."""
+    whole_since: float | None = None
+    """From when on nothing is missing, in seconds since 1970 by hosts' clocks; None: of all of that time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cards:
+class FlowCards:
     """Of one network: whose each hardware address is, and each IP address."""
 
     network: Network
@@ -108,31 +112,36 @@ class NetworkReadingService:
         if network.overlay is None or network.overlay.flow_log == "off":
             return NetworkFlows(flow_log="off")
         rules = logged_rules(store.site, on_network)
-        cards = _cards(network, vms)
-        seen, silent = list[NetworkFlow](), 0
+        cards = flow_cards(network, vms)
+        seen, silent, left_out = list[NetworkFlow](), 0, list[LeftOut]()
         for host, received in self.readings.frames_with_flows({vm.host for vm in vms}).items():
             if received is None:
                 silent += 1
                 continue
             oldest = received.frame.taken_at - since_s
-            recent = (flow for flow in received.flows if flow.at >= oldest)
-            seen += _believed(recent, host, cards, rules)
+            seen += believed_flows((flow for flow in received.flows if flow.at >= oldest), host, cards, rules)
+            own = (card for card, vm in cards.by_mac.items() if vm.host == host)
+            known = (received.flows_left_out.get(card) for card in (NO_CARD, *own))
+            left_out += [each for each in known if each is not None and each.at >= oldest]
         seen.sort(key=lambda each: each.flow.at, reverse=True)
         refused = sum(each.flow.packets for each in seen if each.flow.refused)
+        left_out += [LeftOut(each.flow.at, 1) for each in seen[MAX_SHOWN:]]
         return NetworkFlows(
             flow_log=network.overlay.flow_log, flows=tuple(seen[:MAX_SHOWN]), refused_packets=refused,
-            silent_hosts=silent,
+            silent_hosts=silent, left_out=sum(each.flows for each in left_out),
+            whole_since=max((each.at for each in left_out), default=None),
         )  # fmt: skip
 
 
-def _cards(network: Network, vms: Iterable[Vm]) -> _Cards:
+def flow_cards(network: Network, vms: Iterable[Vm]) -> FlowCards:
+    """Of these VMs."""
     by_mac = {mac_address(vm.id, vm.spec.networks.index(network.name)): vm for vm in vms}
     names = {port.address: vm.spec.name for vm in by_mac.values() for port in vm.ports if port.network == network.name}
-    return _Cards(network=network, by_mac=by_mac, names=names)
+    return FlowCards(network=network, by_mac=by_mac, names=names)
 
 
-def _believed(
-    flows: Iterable[Flow], host: str, cards: _Cards, rules: Mapping[str, tuple[str, SecurityRule | None]]
+def believed_flows(
+    flows: Iterable[Flow], host: str, cards: FlowCards, rules: Mapping[str, tuple[str, SecurityRule | None]]
 ) -> Iterator[NetworkFlow]:
     """A host is believed of cards that it has, and of rules of now. What another network of the tenant wants on record
     is not shown here."""

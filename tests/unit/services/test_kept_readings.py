@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import Unknown
 from orchestrator.core.readings.flows import KEPT_S as FLOWS_KEPT_S
-from orchestrator.core.readings.flows import MAX_KEPT, Flow
+from orchestrator.core.readings.flows import MAX_KEPT, NO_CARD, Flow
 from orchestrator.core.readings.frame import HostFrame, Reading, arranged
 from orchestrator.core.readings.quantities import SubjectKind
 from orchestrator.core.readings.received import (
@@ -133,15 +133,48 @@ def test_a_card_that_fills_a_hosts_flows_takes_none_of_anothers_away() -> None:
         last = kept.last("gpu-1")
         return Counter() if last is None else Counter(each.card for each in last.flows)
 
+    def left_out() -> dict[str, int]:
+        last = kept.last("gpu-1")
+        return {} if last is None else {of_card: each.flows for of_card, each in last.flows_left_out.items()}
+
     kept.receive("gpu-1", HostFrame(0.0, (), (), (flow, replace(flow, port=23))))
     for number in range(10):
         clock.sleep(10)
         many = (replace(flow, card=mac, port=number * 250 + port) for mac in floods for port in range(250))
         kept.receive("gpu-1", HostFrame(0.0, (), (), tuple(many)))
     assert told() == {card: 2, **dict.fromkeys(floods, (MAX_KEPT - 2) // 2)}
+    each = 2500 - (MAX_KEPT - 2) // 2
+    assert left_out() == {NO_CARD: 0, **dict.fromkeys(floods, each)}
+    kept.receive("gpu-1", HostFrame(7.0, (), (), (), (), {card: 5, NO_CARD: 40}))
+    assert left_out() == {NO_CARD: 40, card: 5, **dict.fromkeys(floods, each)}
     clock.sleep(FLOWS_KEPT_S)
     kept.receive("gpu-1", HostFrame(0.0, (), (), (flow,)))
-    assert told() == {card: 1}
+    assert (told(), left_out()) == ({card: 1}, {})
+
+
+def test_who_asks_for_new_flows_is_told_each_once_and_how_many_are_missing() -> None:
+    kept = KeptReadings(FakeClock())
+    flow = Flow(
+        at=0.0, rule="0" * 36, direction="in", refused=True, card="52:54:00:00:00:01", source="10.0.0.5",
+        target="10.0.0.6", protocol="tcp", port=1, packets=1,
+    )  # fmt: skip
+
+    def came(*ports: int, left_out: int = 0) -> None:
+        counts = {NO_CARD: left_out} if left_out else {}
+        kept.receive("gpu-1", HostFrame(0.0, (), (), tuple(replace(flow, port=port) for port in ports), (), counts))
+
+    def told(until: int) -> tuple[list[int | None], int, int]:
+        new = kept.new_flows({"gpu-1": until})["gpu-1"]
+        return [each.port for each in new.flows], new.left_out, new.until
+
+    came(1, 2)
+    assert told(0) == ([1, 2], 0, 2)
+    came(3, left_out=4)
+    assert told(2) == ([3], 4, 7)
+    assert told(7) == ([], 0, 7)
+    came(*range(MAX_KEPT + 10))
+    assert told(7) == (list(range(10, MAX_KEPT + 10)), 10, MAX_KEPT + 17)
+    assert told(10**9)[2] == MAX_KEPT + 17  # it was forgotten meanwhile
 
 
 def test_hosts_that_were_not_heard_for_long_are_forgotten_and_no_others() -> None:
