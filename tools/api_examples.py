@@ -100,7 +100,8 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
 )  # fmt: skip
 HTTPS: Final = SecurityRule(direction="in", protocol="tcp", first_port=443)
 PATH: Final = NetworkPath(
-    network="blue", receiver_network="blue", sender="10.0.0.10", receiver="10.0.0.11", obstacles=(), arrives=True,
+    network="blue", receiver_network="blue", sender="10.0.0.10", receiver="10.0.0.11", receiver_vm="web",
+    obstacles=(), arrives=True,
     judgements=(
         Judgement(direction="out", group="default", rule=ANYWHERE),
         Judgement(direction="in", group="web", rule=HTTPS),

@@ -29,9 +29,11 @@ _QUESTIONS: Final[list[dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def with_ovn(paths: Paths, bridge: Bridge, unanswered: Iterable[str] = (), slow: Iterable[str] = ()) -> Bridge:
-    """``bridge``: the one that OVN plugs cards into. ``unanswered``: hosts' addresses that answer no more; ``slow``: as
-    the bridge has them."""
+def with_ovn(
+    paths: Paths, bridge: Bridge, unanswered: Iterable[str] = (), slow: Iterable[str] = (), *, refused: bool = False
+) -> Bridge:
+    """``bridge``: the one that OVN plugs cards into. ``unanswered``: hosts' addresses that answer no more; ``slow``,
+    ``refused``: as the bridge has them."""
     try:
         chassis, tunnels, cards = ask_open_vswitch(paths, _QUESTIONS)
         known = of_map(chassis[0]["external_ids"])
@@ -44,7 +46,7 @@ def with_ovn(paths: Paths, bridge: Bridge, unanswered: Iterable[str] = (), slow:
     return replace(
         bridge, chassis=tuple(dict.fromkeys(filter(None, names))), problem=_problem(paths),
         silent_tunnels=tuple(silent[:_MAX_SHOWN]), waiting_ports=tuple(waiting[:_MAX_PORTS]),
-        slow_tunnels=tuple(slow),
+        slow_tunnels=tuple(slow), pings_refused=refused,
     )  # fmt: skip
 
 

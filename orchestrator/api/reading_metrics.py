@@ -19,6 +19,7 @@ from orchestrator.core.readings.quantities import QUANTITIES, Quantity, SubjectK
 from orchestrator.core.readings.tunnels import Tunnel
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.readings.believed import BelievedReading, StoredHost
+from orchestrator.services.readings.networks import NetworkSums
 from orchestrator.services.readings.readings import HostReadings, VmReadings
 
 Labels = Mapping[str, str]
@@ -50,13 +51,35 @@ def host_families(site: str, host: HostReadings) -> Iterator[Metric]:
     yield _vm_info(base, host.known.vms.values())
 
 
-def tenant_families(site: str, vms: Iterable[VmReadings]) -> Iterator[Metric]:
-    """Of a tenant's VMs: no host, no GPU; vGPUs and instances are counted within their VM."""
+def tenant_families(
+    site: str, tenant: str, vms: Iterable[VmReadings], networks: Iterable[NetworkSums]
+) -> Iterator[Metric]:
+    """Of a tenant's VMs and networks: no host, no GPU; vGPUs and instances are counted within their VM."""
     base, known = {"site": site}, list(vms)
     labelled = [entry for vm in known for entry in _within_vm(base, vm)]
     yield from _quantity_families(labelled)
     yield from _info_families([entry for entry in labelled if entry[1].reading.kind == "vgpu"])
     yield _vm_info(base, (vm.vm for vm in known))
+    yield from _network_families({**base, "tenant": tenant}, networks)
+
+
+def _network_families(base: Labels, networks: Iterable[NetworkSums]) -> Iterator[Metric]:
+    """Sums of what is counted of cards fall when one goes, so none is a counter."""
+    rates = GaugeMetricFamily(
+        "vgpuctl_network_bytes_per_second", "Received and sent by VMs there, since their hosts' frame before the last"
+    )
+    packets = GaugeMetricFamily("vgpuctl_network_flow_packets", "Packets of the last hour in its flow log")
+    left_out = GaugeMetricFamily("vgpuctl_network_flows_left_out", "Flows of the last hour that its flow log lost")
+    for network in networks:
+        labels = {**base, "network": network.name}
+        for way, rate in sorted(network.bytes_per_s.items()):
+            rates.add_sample(rates.name, {**labels, "direction": way}, rate)
+        if network.flows is not None:
+            counts = {"allowed": network.flows.allowed_packets, "refused": network.flows.refused_packets}
+            for verdict, count in counts.items():
+                packets.add_sample(packets.name, {**labels, "verdict": verdict}, count)
+            left_out.add_sample(left_out.name, labels, network.flows.left_out)
+    yield from (family for family in (rates, packets, left_out) if family.samples)
 
 
 def dcgm_families(host: HostReadings, names: DcgmNames) -> Iterator[Metric]:

@@ -23,7 +23,7 @@ from orchestrator.server.bootstrap import App
 from orchestrator.server.settings import Settings
 from orchestrator.services.readings.flow_feed import FlowFeed, FlowOnRecord, FlowsOnRecord
 
-MOST_BYTES: Final = 256 * 1024 * 1024
+MAX_BYTES: Final = 256 * 1024 * 1024
 """Of the file; as much again is in the one before it."""
 
 
@@ -92,7 +92,7 @@ class FlowFile:
                 raise Retryable(
                     "flows.not_written", f"{str(self.file.path)!a} takes no flows", details=str(error)
                 ) from error
-        self.feed.told(new)
+        self.feed.passed_on(new)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def flows_written(settings: Settings, app: App, process: Process) -> Iterator[No
     if settings.flow_log_file is None:
         yield
         return
-    file = AppendedFile(path=settings.flow_log_file, most_bytes=MOST_BYTES)
+    file = AppendedFile(path=settings.flow_log_file, max_bytes=MAX_BYTES)
     try:
         file.add(b"")
     except (OSError, ValueError) as error:

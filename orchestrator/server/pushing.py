@@ -176,7 +176,7 @@ class Pushing:
                 yield failure
                 if failure.extent == "now":
                     return
-        self.flows.told(new)
+        self.flows.passed_on(new)
 
     def _position(self) -> int:
         """A new collector is told what happens from now on."""

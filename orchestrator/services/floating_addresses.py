@@ -17,7 +17,7 @@ from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import known_vm
-from orchestrator.services.vms.ports import taking
+from orchestrator.services.vms.ports import check_converted, taking
 from orchestrator.services.ways_out import chosen_or_free, provider_network
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -98,7 +98,7 @@ class FloatingAddressService:
         whose network has a way out through the address's own.
 
         :raises NotFound: ``tenant.unknown``, ``address.unknown``, ``vm.unknown``
-        :raises Conflict: ``address.no_card``, ``address.vm_has_one``
+        :raises Conflict: ``address.no_card``, ``address.vm_has_one``, ``network.converting``
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
         with self.in_ovn.changing(tenant), self.store.begin() as tx:
             floating, wanted = _known(tx, tenant, address), known_vm(tx, tenant, vm)
@@ -155,11 +155,14 @@ def _known(tx: Transaction, tenant: str, address: str) -> FloatingAddress:
 
 
 def _card_network(tx: Transaction, floating: FloatingAddress, vm: Vm, name: str | None) -> str:
-    """Name on hosts of the network by whose card it is reached. :raises Conflict: ``address.no_card``"""
+    """Name on hosts of the network by whose card it is reached.
+
+    :raises Conflict: ``address.no_card``, ``network.converting``"""
     for port in vm.ports:
         network = tx.networks.find(port.network)
         out = None if network is None or network.overlay is None else network.overlay.out
         if out is not None and out.network == floating.network and name in {None, short_name(port.network)}:
+            check_converted(tx, tx.networks.get(port.network))
             return port.network
     where = "no card" if name is None else f"no card on network {name[:63]}"
     hint = f"it needs one on a network that was created with --out {floating.network}"

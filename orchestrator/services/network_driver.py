@@ -25,7 +25,7 @@ from orchestrator.ports.overlay import (
     Tracer,
 )
 from orchestrator.services.acting import actor
-from orchestrator.services.northbound import COMPARED, compare, shown
+from orchestrator.services.northbound import COMPARED, HELD_BACK, compare, shown
 from orchestrator.store.database import Store
 
 NetworkEngine = Literal["nat", "ovn"]
@@ -79,12 +79,13 @@ class NetworkDriverService:
             return NetworkDriver(engine="nat", encapsulation_network=network, reading=None, troubles=())
         reading = overlay.read()
         with self.store.read() as tx:
+            held_back = tx.meta.get(HELD_BACK)
             used = [host.name for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
             snapshots = {name: tx.hosts.snapshot(name) for name in used}
         hosts = {name: None if seen is None else outside_ovn(seen.bridges, name) for name, seen in snapshots.items()}
         return NetworkDriver(
             engine="ovn", encapsulation_network=network, reading=reading,
-            troubles=(*troubles(reading, hosts, network, self.clock.now()), *self._differing()),
+            troubles=(*troubles(reading, hosts, network, self.clock.now()), *self._differing(), *_held(held_back)),
         )  # fmt: skip
 
     def _differing(self) -> Iterator[OvnTrouble]:
@@ -117,6 +118,14 @@ class NetworkDriverService:
             action = f"sign_ovn_certificate {whose}"
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome="done")
         return signed
+
+
+def _held(words: str | None) -> Iterator[OvnTrouble]:
+    if words:
+        yield OvnTrouble(
+            code="ovn.addresses_held", subject="addresses", message=words,
+            remedy="look at that row with ovn-nbctl, and take away what somebody else has put in its place",
+        )  # fmt: skip
 
 
 def _foreign(session: NorthboundSession, existing: Existing) -> Iterator[OvnTrouble]:

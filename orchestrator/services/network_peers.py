@@ -14,6 +14,7 @@ from orchestrator.core.vms.network import Network, own_name, short_name, tenant_
 from orchestrator.services.acting import actor
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.vms.ports import check_converted
 from orchestrator.store.transaction import Transaction
 
 
@@ -25,7 +26,7 @@ def change_peers(
 
     :raises NotFound: ``network.unknown``, ``tenant.unknown``
     :raises InvalidInput: ``network.name_invalid``, ``network.of_ovn``, ``network.peer_itself``
-    :raises Conflict: ``network.peer_overlaps``, ``network.too_many_peers``
+    :raises Conflict: ``network.peer_overlaps``, ``network.too_many_peers``, ``network.converting``
     :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
     coming, going = ([_on_hosts(word, tenant) for word in words] for words in (join, leave))
     with networks.store.read() as tx:
@@ -69,6 +70,7 @@ def _has_agreed(theirs: NetworkPeer | None) -> bool:
 def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> None:
     """What is not there, and is not the caller's to know, is asked as what is."""
     overlay = _overlay(own)
+    check_converted(tx, own)
     if peer == own.name:
         hint = "name another one: 'vgpuctl network list' shows them"
         raise InvalidInput("network.peer_itself", f"network {own.short} is joined with itself already", hint=hint)
@@ -79,6 +81,8 @@ def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> N
         tx.networks.update(with_peer(own, NetworkPeer(network=peer, id="", state="asked"), peer))
         return
     its = _overlay(other)
+    if speaks_for_it:
+        check_converted(tx, other)
     theirs = peer_of(its, own.name, overlay.id)
     state: PeerState = "joined"
     if not speaks_for_it and not _has_agreed(theirs):

@@ -33,6 +33,8 @@ from orchestrator.store.transaction import Transaction
 
 ACTOR: Final = "northbound"
 EVERY_S: Final = 60.0
+HELD_BACK: Final = "ovn_addresses_held_back"
+"""Where the database keeps which addresses the last comparison could not free, and why, for people; empty: none."""
 _AT_ONCE: Final = 1000
 """Rows that one transaction of OVN's database changes: a tenth of a second of its time."""
 _SHOWN: Final = 5
@@ -78,10 +80,15 @@ class NorthboundKeeper:
         with self.northbound.open() as session:
             differing = compare(self.store, session)
             changes = tuple(_written(session, differing))
-        released = left if len(changes) == len(differing) else frozenset()
-        if changes or released:
+        unwritten = tuple(change for change in differing if change not in changes)
+        released = frozenset() if unwritten else left
+        with self.store.read() as tx:
+            noted = tx.meta.get(HELD_BACK)
+        held_back = _held_back(left, unwritten) if unwritten and left else ""
+        if changes or released or held_back != (noted or ""):
             with self.store.begin() as tx:
                 tx.networks.release(released)
+                tx.meta.put(HELD_BACK, held_back)
                 if changes:
                     tx.audit.append(
                         at=self.clock.now(), actor=ACTOR, action="repair_northbound", subject=f"{len(changes)} rows",
@@ -97,6 +104,13 @@ def _nobodys(tx: Transaction) -> frozenset[tuple[str, str]]:
     outs = (network.overlay.out for network in tx.networks.list() if network.overlay is not None)
     left -= {(out.network, out.address) for out in outs if out is not None}
     return left and left - {(port.network, port.address) for vm in tx.vms.list() for port in vm.ports}
+
+
+def _held_back(addresses: frozenset[tuple[str, str]], unwritten: tuple[RowChange, ...]) -> str:
+    """Which stay taken because of these, for people."""
+    words = [f"{address} of {network}" for network, address in sorted(addresses)]
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return f"{', '.join(words[:_SHOWN])}{more} stay taken: OVN has not taken {shown(unwritten)}"
 
 
 COMPARED: Final = {**TABLES, **GROUP_TABLES}

@@ -65,6 +65,34 @@ def test_an_address_is_nobody_elses_before_ovn_has_let_go(
     assert differ(plane) == []
 
 
+def test_addresses_that_one_row_holds_back_are_told_by_name(
+    plane: ControlPlane, ovn: RealOvn, northbound: MaybeAway
+) -> None:
+    """Somebody has taken the mark off a row of ours: it is not ours to change, and its UUID is taken."""
+
+    def held() -> list[str]:
+        repair(plane)
+        troubles = plane.services.network_driver.get().troubles
+        return [trouble.message for trouble in troubles if trouble.code == "ovn.addresses_held"]
+
+    create(plane, "web", addresses={"blue": "10.0.0.9"})
+    create(plane, "db")
+    assert held() == []
+    marked, *_ = ovn.nbctl("--bare", "--columns=_uuid", "list", "nat").split()
+    ids = ovn.nbctl("get", "nat", marked, "external_ids").strip()
+    ovn.nbctl("clear", "nat", marked, "external_ids")
+    northbound.away = True
+    plane.services.vms.delete("default", "web")
+    plane.engine.drain()
+    northbound.away = False
+    (message,) = held()
+    assert message.startswith("10.0.0.9 of default.blue stay taken: OVN has not taken ")
+    assert "NAT" in message
+    ovn.nbctl("set", "nat", marked, f"external_ids={ids}")
+    assert held() == []
+    assert create(plane, "web", addresses={"blue": "10.0.0.9"}).ports[0].address == "10.0.0.9"
+
+
 def test_who_has_an_address_is_told_to_whom_it_may_be(plane: ControlPlane) -> None:
     services = plane.services
     services.tenancy.tenants.create("red")

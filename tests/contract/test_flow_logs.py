@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.readings.flow_log import FlowLog
+from orchestrator.api.reading_metrics import encoded, tenant_families
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.overlay import FlowLog as Wanted
@@ -22,8 +24,10 @@ from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.networks import NetworkFlows, NetworkReadingService
 from tests.fakes.control_plane import T4_HOST, ControlPlane
 from tests.fakes.flow_logs import NOW, RULE, logged_network, refused_flow, set_flow_log, vm_of
+from tests.fakes.frames import vm_reading
 from tests.fakes.ovn_chassis import ovn_chassis
 from tests.fakes.ovn_databases import RealOvn
+from tools.tree import ROOT
 
 Shown = tuple[str, str, str | None, int | None, bool, str, str]
 
@@ -125,6 +129,34 @@ def test_an_answer_says_since_when_it_is_whole(plane: ControlPlane) -> None:
     for begin in (0, 1000, 2000):
         told(60, *(replace(each, port=begin + (each.port or 0)) for each in many), at=NOW + 211)
     assert told(60, at=NOW + 212) == (500, NOW + 210.166)
+
+
+def test_a_tenants_metrics_have_the_sums_of_its_networks(plane: ControlPlane) -> None:
+    set_flow_log(plane, "refused")
+    plane.services.networks.add("quiet", None, "default")
+    kept, flow, frames = plane.services.readings.kept, refused_flow(plane), []
+    for at, count in ((NOW, 1000.0), (NOW + 10, 3000.0)):
+        cards = [
+            vm_reading(vm_of(plane, name).id, {("vm_network_sent_bytes_total", card): count * factor})
+            for name, card, factor in (("db", "0", 1), ("web", "0", 2))
+        ]
+        frames.append(HostFrame(at, tuple(cards), (), (flow,), (), {flow.card: 4}))
+    for frame in frames:
+        kept.receive(T4_HOST, frame)
+    readings = plane.services.readings
+    vms = readings.of_tenant("default")
+    sums = plane.services.network_readings.sums("default", vms)
+    page, _ = encoded(tenant_families("here", "default", vms, sums), "")
+    lines = [line for line in page.decode().splitlines() if line.startswith("vgpuctl_network")]
+    blue = 'network="blue",site="here",tenant="default"'
+    assert lines == [
+        f'vgpuctl_network_bytes_per_second{{direction="sent",{blue}}} 600.0',
+        f'vgpuctl_network_flow_packets{{{blue},verdict="allowed"}} 0.0',
+        f'vgpuctl_network_flow_packets{{{blue},verdict="refused"}} 6.0',
+        f"vgpuctl_network_flows_left_out{{{blue}}} 8.0",
+    ]
+    written = set(re.findall(r"`(vgpuctl_network_[a-z_]+)", (ROOT / "docs/reference/metrics.md").read_text()))
+    assert written == {line.partition("{")[0] for line in lines}
 
 
 def test_flow_logs_are_of_networks_over_all_hosts(plane: ControlPlane) -> None:

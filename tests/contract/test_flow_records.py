@@ -35,7 +35,7 @@ class Scene:
         self.is_ours = True
         set_flow_log(plane, "refused")
         self.flow = refused_flow(plane)
-        self.file = FlowFile(feed=self.feed(), file=AppendedFile(path=self.path, most_bytes=2000))
+        self.file = FlowFile(feed=self.feed(), file=AppendedFile(path=self.path, max_bytes=2000))
 
     def feed(self) -> FlowFeed:
         kept = self.plane.services.readings.kept
@@ -119,7 +119,7 @@ def test_what_cannot_be_written_is_written_later(scene: Scene) -> None:
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = AppendedFile(path=tmp_path / "flows", most_bytes=1000)
+    file = AppendedFile(path=tmp_path / "flows", max_bytes=1000)
     file.add(b"first\n")
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, lines: write(descriptor, lines[:3]))

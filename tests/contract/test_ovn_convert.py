@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -11,8 +12,9 @@ import pytest
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, QuotaExceeded, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge, Uplink
-from orchestrator.core.overlay import OvnNetwork, ProviderPlace, port_id
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, port_id
 from orchestrator.core.vms.network import Network, dhcp_addresses
+from orchestrator.services.network_peers import change_peers
 from orchestrator.services.vms.converting import convert
 from orchestrator.store.transaction import Transaction
 from tests.contract.test_ovn_networks import _create, _differ, northbound, plane
@@ -31,6 +33,18 @@ def _kept(vm_id: str) -> str:
 
 def _network(plane: ControlPlane) -> Network:
     return plane.services.networks.usable("default", "blue")
+
+
+def _overlay(plane: ControlPlane) -> OvnNetwork:
+    overlay = _network(plane).overlay
+    assert overlay is not None
+    return overlay
+
+
+def _add_provider(plane: ControlPlane, name: str) -> None:
+    place = ProviderPlace(physical="physnet1", vlan=None, gateway="192.0.2.1", first="192.0.2.9", last="192.0.2.90")
+    with plane.store.begin() as tx:
+        tx.networks.add(Network(name=name, overlay=OvnNetwork(id=name, subnets=("192.0.2.0/24",), provider=place)))
 
 
 def _with_stopped_vms(plane: ControlPlane, *names: str) -> None:
@@ -125,6 +139,31 @@ def test_no_vm_comes_on_a_network_while_it_is_converted(plane: ControlPlane) -> 
     assert [len(plane.services.vms.get("default", name).ports) for name in ("new", "web")] == [1, 1]
 
 
+def test_no_join_and_no_floating_address_comes_to_a_network_while_it_is_converted(plane: ControlPlane) -> None:
+    """What a conversion that is taken back could not take back."""
+    _add_provider(plane, "office")
+    _with_stopped_vms(plane, "train")
+    plane.services.networks.add_overlay("wide", NewOvnNetwork(subnets=("10.20.0.0/24",)), "default")
+    floating = plane.services.floating_addresses
+    address = floating.create("default", "office").address
+    begun = convert(plane.services.network_cards, "blue", "default", "office")
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: floating.attach("default", address, "train"),
+        lambda: change_peers(plane.services.networks, "blue", "default", ["wide"], [], operator=False),
+        lambda: change_peers(plane.services.networks, "wide", "default", ["blue"], [], operator=False),
+    )
+    for act in acts:
+        with pytest.raises(Conflict, match="network blue is not of kind ovn on its hosts yet") as no:
+            act()
+        assert no.value.code == "network.converting"
+        assert str(begun.operation) in str(no.value.hint)
+    plane.engine.drain()
+    for act in acts:
+        act()
+    assert floating.list(("default",))[0].vm == "train"
+    assert [peer.network for peer in _overlay(plane).peers] == ["default.wide"]
+
+
 def test_who_is_made_while_a_conversion_begins_is_planned_anew(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,10 +190,7 @@ def _convert_and_start(plane: ControlPlane) -> str:
 
 
 def test_a_network_without_vms_is_converted_at_once_with_a_way_out(plane: ControlPlane) -> None:
-    place = ProviderPlace(physical="physnet1", vlan=None, gateway="192.0.2.1", first="192.0.2.9", last="192.0.2.90")
-    with plane.store.begin() as tx:
-        office = OvnNetwork(id="office", subnets=("192.0.2.0/24",), provider=place)
-        tx.networks.add(Network(name="office", overlay=office))
+    _add_provider(plane, "office")
     _with_stopped_vms(plane)
     cards = plane.services.network_cards
     plane.services.tenancy.quotas.change("default", {"addresses": 0})
@@ -162,10 +198,9 @@ def test_a_network_without_vms_is_converted_at_once_with_a_way_out(plane: Contro
         convert(cards, "blue", "default", "office")
     plane.services.tenancy.quotas.change("default", {"addresses": 1})
     assert convert(cards, "blue", "default", "office").operation is None
-    overlay = _network(plane).overlay
-    assert overlay is not None
-    assert overlay.out is not None
-    assert overlay.out.network == "office"
+    out = _overlay(plane).out
+    assert out is not None
+    assert out.network == "office"
     assert convert(cards, "blue", "default", "office").existing
     for other in (None, "no-such"):
         with pytest.raises(Conflict, match="network blue is of kind ovn and leads outside through office"):

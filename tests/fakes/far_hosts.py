@@ -59,14 +59,16 @@ class FarHosts:
 
 
 def main(root: Path) -> None:
-    far = FarHosts()
     tunnels = MeasuredTunnels(Paths(root=root, storage=root), RealTiming())
-    steps = []
+    tunnels.measure()
+    refused = [tunnels.refused]  # no group may, in a new namespace
+    far, steps = FarHosts(), []
     for far.measurement in (1, 2, 3):
         tunnels.measure()
         of_last = [[each.address, each.sent, each.lost, each.min_s, each.avg_s] for each in tunnels.last()]
         steps.append({"last": of_last, "silent": tunnels.silent(), "slow": tunnels.slow()})
-    print(json.dumps({"steps": steps, "ipv6": len(ping(["fd00::2"])["fd00::2"])}))
+    refused.append(tunnels.refused)
+    print(json.dumps({"steps": steps, "refused": refused, "ipv6": len(ping(["fd00::2"])["fd00::2"])}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from orchestrator.core.readings.frame import HostFrame, Reading
 from orchestrator.core.readings.received import ReceivedFrame, moment_of
 from orchestrator.services.readings.believed import StoredHost, believed, of_vm
 from orchestrator.services.readings.known_gpus import KnownGpu
-from orchestrator.services.readings.networks import NetworkFlows, NetworkTraffic
+from orchestrator.services.readings.networks import NetworkFlows, NetworkSums, NetworkTraffic
 from orchestrator.services.readings.readings import HostReadings, VmReadings
 from tests.fakes.fleet_services import Networks
 from tests.fakes.frames import VM_NUMBERS, frame_of, vm_reading
@@ -90,6 +90,10 @@ class NetworkReadings:
     def traffic(self, tenant: str, name: str) -> NetworkTraffic:
         self._networks.usable(tenant, name)
         return NetworkTraffic(vms=(), silent=(), numbers={})
+
+    def sums(self, tenant: str, vms: object) -> tuple[NetworkSums, ...]:
+        del tenant, vms
+        return ()
 
     def flows(self, tenant: str, name: str, since_s: float) -> NetworkFlows:
         del since_s

@@ -13,10 +13,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class AppendedFile:
-    """Of one writer. ``most_bytes``: one that has more is renamed to ``PATH.1``, in place of the one before."""
+    """Of one writer. ``max_bytes``: one that has more is renamed to ``PATH.1``, in place of the one before."""
 
     path: Path
-    most_bytes: int
+    max_bytes: int
 
     def add(self, lines: bytes) -> None:
         """All of them or none.
@@ -25,7 +25,7 @@ class AppendedFile:
         """
         with suppress(FileNotFoundError):
             before = self.path.lstat()
-            if stat.S_ISREG(before.st_mode) and before.st_size > self.most_bytes:
+            if stat.S_ISREG(before.st_mode) and before.st_size > self.max_bytes:
                 self.path.rename(self.path.with_name(f"{self.path.name}.1"))
         # O_NONBLOCK: opening a FIFO must not wait for somebody to read it.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -49,6 +49,8 @@ class MeasuredTunnels:
         self._ended = threading.Event()
         self._measured: dict[str, tuple[Tunnel, ...]] = {}
         self._answered: frozenset[str] = frozenset()
+        self.refused = False
+        """The kernel lets us send no ping."""
         self._thread = threading.Thread(target=self._run, name="tunnels", daemon=True)
 
     def start(self) -> None:
@@ -82,8 +84,9 @@ class MeasuredTunnels:
             times = ping(addresses)
         except (OSError, ValueError, LookupError, TypeError) as error:
             log.debug("tunnels are not measured: %s", error)
-            self._measured = {}
+            self._measured, self.refused = {}, isinstance(error, PermissionError)
             return
+        self.refused = False
         self._answered = (self._answered & set(addresses)) | {address for address, answers in times.items() if answers}
         self._measured = {
             address: (*self._measured.get(address, ())[1 - _JUDGED :], tunnel_of(address, _PACKETS, times[address]))

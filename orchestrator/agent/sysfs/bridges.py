@@ -64,8 +64,9 @@ class HostBridges:
             return []
         switched = [Bridge(name=name, kind="openvswitch") for name in others if self.driver(name) == _OPENVSWITCH]
         troubles = () if self.tunnels is None else (self.tunnels.silent(), self.tunnels.slow())
+        refused = self.tunnels is not None and self.tunnels.refused
         return [
-            with_ovn(self.paths, bridge, *troubles) if bridge.name == INTEGRATION_BRIDGE else bridge
+            with_ovn(self.paths, bridge, *troubles, refused=refused) if bridge.name == INTEGRATION_BRIDGE else bridge
             for bridge in switched
         ]
 

@@ -39,6 +39,7 @@ class NetworkPathAnswer(AnswerBody):
     receiver_network: str
     sender: str
     receiver: str
+    receiver_vm: str
     obstacles: tuple[str, ...]
     arrives: bool
     """It reaches the receiver's card."""
@@ -63,7 +64,7 @@ router = APIRouter(prefix="/network-paths", tags=["networks"])
 def explain(
     services: ServicesOf,
     sender: Annotated[str, Query(max_length=MAX_NAME, description="Name of the VM that begins")],
-    receiver: Annotated[str, Query(max_length=MAX_NAME, description="Name of the other")],
+    receiver: Annotated[str, Query(max_length=MAX_NAME, description="Name of the other, or a floating address")],
     connection: Annotated[_Connection, Depends()],
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> NetworkPathAnswer:

@@ -35,8 +35,11 @@ def of_host(host: HostInPath, services: ServicesOf, accept: Accept = "") -> Resp
 
 @router.get("/tenants/{tenant}", response_class=Response, responses=_PAGE)
 def of_tenant(tenant: TenantInPath, services: ServicesOf, accept: Accept = "") -> Response:
-    """Get a tenant's metrics. Of its VMs, their vGPUs and GPU instances alone; no host, GPU or neighbour is named."""
-    page, media_type = encoded(tenant_families(services.readings.site, services.readings.of_tenant(tenant)), accept)
+    """Get a tenant's metrics. Of its VMs, their vGPUs and GPU instances, and its networks; no host, GPU or neighbour is
+    named."""
+    vms = services.readings.of_tenant(tenant)
+    families = tenant_families(services.readings.site, tenant, vms, services.network_readings.sums(tenant, vms))
+    page, media_type = encoded(families, accept)
     return Response(page, media_type=media_type)
 
 

@@ -22,7 +22,7 @@ from orchestrator.core.units import parse_duration, show_size
 
 Sender = Annotated[str, typer.Argument(metavar="FROM", help="VM that begins.", autocompletion=vms, callback=vm_name)]
 Receiver = Annotated[
-    str, typer.Argument(metavar="TO", help="VM that is reached.", autocompletion=vms, callback=vm_name)
+    str, typer.Argument(metavar="TO", help="VM or floating address.", autocompletion=vms, callback=vm_name)
 ]
 Port = Annotated[int | None, typer.Argument(help="Port of the receiver.", min=1, max=MAX_PORT)]
 Since = Annotated[str, typer.Option("--since", help="Of the last 30s, 5m, 1h; an hour at most.")]
@@ -99,7 +99,7 @@ def explain(
     ipv6: Annotated[bool, typer.Option("--ipv6", help="By IPv6, where both have IPv4 as well.")] = False,
     tenant: Tenant = "default",
 ) -> None:
-    """Explain whether a running VM reaches another over OVN."""
+    """Explain whether a VM reaches another or a floating address."""
     path = session_of(ctx).client.network_path(sender, receiver, tenant, protocol, port, ipv6=ipv6)
     show(path, format_of(ctx), lambda: _explained(sender, receiver, path))
 
@@ -108,8 +108,9 @@ def _explained(sender: str, receiver: str, path: Json) -> list[str]:
     verdict = "reaches" if path["arrives"] else "does not reach"
     own, theirs = path["network"], path["receiver_network"]
     where = f"on network {own}" if own == theirs else f"from network {own} on network {theirs}"
-    first = f"{sender} ({path['sender']}) {verdict} {receiver} ({path['receiver']}) {where}"
-    names = {"out": sender, "in": receiver}
+    reached = path["receiver_vm"] if receiver == path["receiver_vm"] else f"{path['receiver_vm']} by {receiver}"
+    first = f"{sender} ({path['sender']}) {verdict} {reached} ({path['receiver']}) {where}"
+    names = {"out": sender, "in": path["receiver_vm"]}
     rules = (_judged(each, names) for each in path["judgements"])
     return [shown(line) for line in (first, *path["obstacles"], *rules)]
 

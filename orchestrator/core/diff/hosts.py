@@ -18,6 +18,10 @@ from orchestrator.core.units import GIB
 _SHOWN = 300
 MIN_FREE_BYTES = GIB
 """Below it disks of VMs cannot grow, and soon the agent cannot write its ledger."""
+_LET_PING = (
+    "slow tunnels are not noticed: on the host, sysctl -w net.ipv4.ping_group_range='0 2147483647', and that setting "
+    "in /etc/sysctl.d for its next boot"
+)
 _MAKE_ROOM = "VMs' disks cannot grow, and at 0 the agent changes nothing more: delete VMs, or make room there"
 _CUT_OFF = "it is made again, and the VMs that run are plugged into it"
 _CONFINED = "QEMU confined by AppArmor or SELinux"
@@ -165,6 +169,9 @@ def ovn_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Findi
             differ = ("tunnels that are fast and lose nothing", "; ".join(bridge.slow_tunnels)[:_SHOWN])
             reason = "VMs there and here wait for each other: look at the network between the hosts"
             yield host_finding(wanted.host, "ovn.tunnel_slow", "warning", differ, reason)
+        if vms and bridge.pings_refused:
+            differ = ("the way to other hosts measured", "the kernel lets the agent send no pings")
+            yield host_finding(wanted.host, "ovn.tunnels_unmeasured", "info", differ, _LET_PING)
         waiting = _waiting(wanted, snapshot, bridge.waiting_ports)
         if why is None and waiting:
             differ = (f"cards of {', '.join(waiting)} set up by OVN"[:_SHOWN], "ovn-controller has not set them up")

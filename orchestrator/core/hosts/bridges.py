@@ -37,6 +37,8 @@ class Bridge:
     """Of the bridge of OVN: other hosts' encapsulation addresses that nothing reaches, each with why; the first few."""
     slow_tunnels: tuple[str, ...] = ()
     """Of the bridge of OVN: those from where answers come late, or not all of them, each with which."""
+    pings_refused: bool = False
+    """Of the bridge of OVN: the kernel lets the agent measure no way to other hosts."""
     waiting_ports: tuple[str, ...] = ()
     """Of the bridge of OVN: cards, by their ports' ids, that ovn-controller has not set up."""
     vlans: tuple[str, ...] = ()

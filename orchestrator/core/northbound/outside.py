@@ -39,10 +39,10 @@ def rows_out(
         return ()
     outside, provider = provided.overlay, provided.overlay.provider
     gateways = gateways_of(chassis, provider.physical, overlay.id)
-    return (*_leading_out(overlay, overlay.out, outside, provider, far), *_gateways(_key(overlay), gateways))
+    return (*_leading_out(overlay, overlay.out, outside, provider, far), *_gateways(way_out_key(overlay), gateways))
 
 
-def _key(overlay: OvnNetwork) -> str:
+def way_out_key(overlay: OvnNetwork) -> str:
     """Of what a network has once on its way out."""
     return f"{overlay.id}/out"
 
@@ -50,7 +50,7 @@ def _key(overlay: OvnNetwork) -> str:
 def _leading_out(
     overlay: OvnNetwork, out: WayOut, outside: OvnNetwork, provider: ProviderPlace, far: Iterable[str]
 ) -> Iterator[OvnRow]:
-    key = _key(overlay)
+    key = way_out_key(overlay)
     port = str(row_uuid(ROUTER_PORT, key))
     address = f"{out.address}/{IPv4Network(outside.subnets[0]).prefixlen}"
     # Answers for each address behind it, and says so anew where another gateway takes it over.

@@ -109,9 +109,9 @@ def folded(flows: Iterable[Flow], unread: int) -> LoggedFlows:
             alike[key] = flow
     kept, others = shared_out(alike.values(), MAX_FLOWS, lambda flow: flow.card)
     counts = Counter(flow.card for flow in others)
-    told = dict(counts.most_common(MAX_FLOWS))
-    unread += counts.total() - sum(told.values())
-    return LoggedFlows(kept, told | ({NO_CARD: unread} if unread else {}))
+    largest = dict(counts.most_common(MAX_FLOWS))
+    unread += counts.total() - sum(largest.values())
+    return LoggedFlows(kept, largest | ({NO_CARD: unread} if unread else {}))
 
 
 def shared_out(flows: Iterable[_T], most: int, card: Callable[[_T], str]) -> tuple[tuple[_T, ...], tuple[_T, ...]]:

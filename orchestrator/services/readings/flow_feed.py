@@ -48,11 +48,11 @@ class FlowFeed:
     store: Store
     kept: KeptReadings
     is_ours: Callable[[str], bool]
-    _told: Mapping[str, int] = field(default_factory=dict)
+    _until: Mapping[str, int] = field(default_factory=dict)
 
     def new(self) -> FlowsOnRecord:
-        """The same again until :meth:`told`, and what has come meanwhile."""
-        new = self.kept.new_flows(self._told)
+        """The same again until :meth:`passed_on`, and what has come meanwhile."""
+        new = self.kept.new_flows(self._until)
         ours = {host: of_host for host, of_host in new.items() if self.is_ours(host)}
         by_card: dict[tuple[str, str], list[Flow]] = defaultdict(list)
         for host, of_host in ours.items():
@@ -65,9 +65,9 @@ class FlowFeed:
             until={host: of_host.until for host, of_host in new.items()},
         )
 
-    def told(self, flows: FlowsOnRecord) -> None:
+    def passed_on(self, flows: FlowsOnRecord) -> None:
         """They are not told again."""
-        self._told = flows.until
+        self._until = flows.until
 
     def _on_record(self, by_card: _Flows) -> list[FlowOnRecord]:
         with self.store.read() as tx:

@@ -116,11 +116,11 @@ class KeptReadings:
             flows_left_out={card: of for card, (at, of) in kept.flows.left_out.items() if now - at <= FLOWS_KEPT_S},
         )
 
-    def new_flows(self, told: Mapping[str, int]) -> Mapping[str, NewFlows]:
+    def new_flows(self, until: Mapping[str, int]) -> Mapping[str, NewFlows]:
         """Of each host, after the one that it was told until."""
         with self._lock:
             hosts = {name: kept.flows for name, kept in self._hosts.items()}
-        return {name: _after(flows, told.get(name, 0)) for name, flows in hosts.items()}
+        return {name: _after(flows, until.get(name, 0)) for name, flows in hosts.items()}
 
     def drop_old(self) -> None:
         """Forget hosts of which nothing was received for :data:`KEPT_S`: they are gone, or another process hears
@@ -130,11 +130,11 @@ class KeptReadings:
             self._hosts = {name: kept for name, kept in self._hosts.items() if kept.received_at >= oldest}
 
 
-def _after(flows: _Flows, told: int) -> NewFlows:
-    if told > flows.numbered:  # the host was forgotten meanwhile
-        told = 0
-    new = tuple(each.flow for each in flows.kept if each.number > told)
-    return NewFlows(flows=new, left_out=flows.numbered - told - len(new), until=flows.numbered)
+def _after(flows: _Flows, until: int) -> NewFlows:
+    if until > flows.numbered:  # the host was forgotten meanwhile
+        until = 0
+    new = tuple(each.flow for each in flows.kept if each.number > until)
+    return NewFlows(flows=new, left_out=flows.numbered - until - len(new), until=flows.numbered)
 
 
 def _calendar_time(frame: HostFrame) -> float:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.errors import NotFound
 from orchestrator.core.northbound.groups import in_use, logged_rules
 from orchestrator.core.overlay import FlowLog
-from orchestrator.core.readings.flows import NO_CARD, Flow, LeftOut
+from orchestrator.core.readings.flows import KEPT_S, NO_CARD, Flow, LeftOut
 from orchestrator.core.security_groups import DEFAULT_GROUP, SecurityRule
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.networks import own_network
-from orchestrator.services.readings.readings import ReadingService
+from orchestrator.services.readings.readings import ReadingService, VmReadings
 
 MAX_SHOWN: Final = 1000
 """Flows of an answer, the newest."""
@@ -58,12 +59,25 @@ class NetworkFlows:
     """The newest first."""
     refused_packets: int = 0
     """Of all of them together."""
+    allowed_packets: int = 0
     silent_hosts: int = 0
     """Hosts with VMs of the network that are not heard: what they logged is missing."""
     left_out: int = 0
     """Of that time: more came than are kept or shown."""
     whole_since: float | None = None
     """From when on nothing is missing, in seconds since 1970 by hosts' clocks; None: of all of that time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSums:
+    """What is counted of a network."""
+
+    name: str
+    """What its tenant calls it."""
+    bytes_per_s: Mapping[str, float]
+    """``received`` and ``sent`` by its VMs, of their hosts' last two frames; what no card had is missing."""
+    flows: NetworkFlows | None
+    """Of the last hour; None: it has no flow log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +139,35 @@ class NetworkReadingService:
             left_out += [each for each in known if each is not None and each.at >= oldest]
         seen.sort(key=lambda each: each.flow.at, reverse=True)
         refused = sum(each.flow.packets for each in seen if each.flow.refused)
+        allowed = sum(each.flow.packets for each in seen) - refused
         left_out += [LeftOut(each.flow.at, 1) for each in seen[MAX_SHOWN:]]
         return NetworkFlows(
             flow_log=network.overlay.flow_log, flows=tuple(seen[:MAX_SHOWN]), refused_packets=refused,
-            silent_hosts=silent, left_out=sum(each.flows for each in left_out),
+            allowed_packets=allowed, silent_hosts=silent, left_out=sum(each.flows for each in left_out),
             whole_since=max((each.at for each in left_out), default=None),
         )  # fmt: skip
+
+    def sums(self, tenant: str, vms: Iterable[VmReadings]) -> Iterator[NetworkSums]:
+        """Of each network of the tenant, whose VMs these are."""
+        known = tuple(vms)
+        with self.readings.store.read() as tx:
+            networks = [network for network in tx.networks.list() if network.tenant == tenant]
+        for network in networks:
+            rates = defaultdict[str, float](float)
+            for read in known:
+                if read.received is not None and network.name in read.vm.spec.networks:
+                    card = str(read.vm.spec.networks.index(network.name))
+                    last = read.received.last_moment("vm", read.vm.id)
+                    for way in ("received", "sent"):
+                        rate = last.get((f"vm_network_{way}_bytes_total", card))
+                        if rate is not None:
+                            rates[way] += rate
+            logs = network.overlay is not None and network.overlay.flow_log != "off"
+            try:
+                flows = self.flows(tenant, network.short, KEPT_S) if logs else None
+            except NotFound:
+                continue  # it went just now
+            yield NetworkSums(name=network.short, bytes_per_s=rates, flows=flows)
 
 
 def flow_cards(network: Network, vms: Iterable[Vm]) -> FlowCards:

@@ -40,8 +40,8 @@ def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
     return replace(vm, ports=ports)
 
 
-def _check_converted(tx: Transaction, network: Network) -> None:
-    """That its conversion is over: that of VMs which come meanwhile could not be taken back with it.
+def check_converted(tx: Transaction, network: Network) -> None:
+    """That its conversion is over: what comes to it meanwhile could not be taken back with it.
 
     :raises Conflict: ``network.converting``"""
     for operation in conversions(tx):
@@ -72,7 +72,7 @@ def free_ports(
 
     :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``,
         ``network.converting``; :raises NoCapacity: ``network.full``"""
-    _check_converted(tx, network)
+    check_converted(tx, network)
     chosen = [
         _chosen(tx, network, overlay, text, vm.spec.tenant)
         for text in (wanted.split(",") if wanted is not None else ())

@@ -68,6 +68,7 @@ def test_a_few_other_hosts_are_measured_and_trouble_is_told_when_it_stays(tmp_pa
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
+    assert told["refused"] == [True, False]
     first, second, third = told["steps"]
     assert [(address, sent, lost) for address, sent, lost, _, _ in second["last"]] == [
         ("192.0.2.2", 3, 0), ("192.0.2.3", 3, 0), ("192.0.2.4", 3, 1), ("192.0.2.5", 3, 3), ("192.0.2.6", 3, 3),
@@ -92,5 +93,6 @@ def test_what_was_measured_is_told_of_the_bridge(tmp_path: Path) -> None:
     slow = ("192.0.2.3: packets are lost",)
     with _answering(tmp_path, [{"external_ids": EMPTY}], [_tunnel("192.0.2.2")], []):
         bridge = Bridge(name="br-int", kind="openvswitch")
-        told = with_ovn(Paths(root=tmp_path, storage=tmp_path), bridge, ("192.0.2.2",), slow)
+        told = with_ovn(Paths(root=tmp_path, storage=tmp_path), bridge, ("192.0.2.2",), slow, refused=True)
+    assert told.pings_refused
     assert (told.silent_tunnels, told.slow_tunnels) == (("192.0.2.2: it answers no ping any more",), slow)

@@ -160,6 +160,7 @@ ELSEWHERE = {
     "vm.lease_in_doubt": "tests/operations/test_restored_wants.py",
     "ovn.tunnel_silent": "tests/unit/reconcile/test_tunnels.py",
     "ovn.tunnel_slow": "tests/unit/reconcile/test_tunnels.py",
+    "ovn.tunnels_unmeasured": "tests/unit/reconcile/test_tunnels.py",
     "ovn.card_waits": "tests/unit/reconcile/test_tunnels.py",
     "host.no_ovn": "OVN's own databases: tests/contract/test_ovn_networks.py",
     "host.fabric": "the fabric manager answers: tests/unit/core/test_diff.py",

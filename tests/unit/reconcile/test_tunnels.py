@@ -40,6 +40,8 @@ def test_a_tunnel_that_carries_nothing_and_a_card_that_waits_are_told_of(tmp_pat
         "ovn.tunnel_slow": "192.0.2.8: packets are lost",
         "ovn.card_waits": "ovn-controller has not set them up",
     }
-    bridge = replace(bridge, silent_tunnels=(), slow_tunnels=(), waiting_ports=())
+    bridge = replace(bridge, silent_tunnels=(), slow_tunnels=(), waiting_ports=(), pings_refused=True)
+    assert observed() == {"ovn.tunnels_unmeasured": "the kernel lets the agent send no pings"}
+    bridge = replace(bridge, pings_refused=False)
     assert observed() == {}
     plane.store.close()
