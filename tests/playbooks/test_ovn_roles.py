@@ -220,6 +220,9 @@ def test_one_machine_over_ipv6_is_central_server_and_host_with_a_certificate_for
             time.sleep(0.5)
         again = ovn.central(both, **central)
         assert (again.failed, again.changed) == (False, 0), again.said
+        both.run("/usr/share/ovn/scripts/ovn-ctl", "stop_northd", "--no-monitor")  # as its unit is ended
+        for database in ("ovn-nbctl", "ovn-sbctl"):
+            both.run(database, "--timeout=10", "show")
         both.run("sh", "-c", 'kill -9 "$(cat "$OVN_RUNDIR/ovnsb_db.pid")"')
         dead = ovn.central(both, **central, vgpuctl_ovn_central_answer_timeout_s=3)
         assert dead.failed, dead.said

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says to Debian's ovn-central how it keeps its databases: over TLS, alone or as one of several.
 
-Runs there, under any Python that Ansible supports there. The options are those of ovn-ctl(8)."""
+Runs there, under any Python that Ansible supports there. The options are those of ovn-ctl(8). Where ovn-northd finds the
+databases is said in the file that ovn-ctl reads instead of them: without that file its ``stop_northd``, with which
+Debian's unit ends ovn-northd, ends both databases too, also those that a restart has begun meanwhile."""
 
 from __future__ import annotations
 
@@ -39,6 +41,7 @@ class Central:
         self.addresses, self.own = module.params["addresses"], module.params["own"]
         self.root = Path(module.params["root"] or "/")
         self.file = self.root / "etc/default/ovn-central"
+        self.northd = self.root / "etc/ovn/ovn-northd-db-params.conf"
         self.keys = self.root / "etc/ovn/vgpuctl/central"
 
     def check(self) -> None:
@@ -91,15 +94,15 @@ class Central:
             if len(self.addresses) > 1:
                 words += self.cluster(which, joins)
         words += [f"--ovn-northd-ssl-key={key}", f"--ovn-northd-ssl-cert={certificate}"]
-        words += [f"--ovn-northd-ssl-ca-cert={self.keys / 'central.pem'}"]
+        return [*words, f"--ovn-northd-ssl-ca-cert={self.keys / 'central.pem'}"]
+
+    def northd_options(self) -> list[str]:
+        """Of ovn-northd(8). Of several the one beside the southbound's leader is at work: over TLS it would be a host
+        there, and write no flows."""
+        north, south = (f"unix:{self.root / 'var/run/ovn'}/ovn{which}_db.sock" for which in PORTS)
         if len(self.addresses) > 1:
-            # the one beside the southbound's leader is at work: over TLS it would be a host there, and write no flows
-            north = ",".join(f"ssl:{_bracketed(address)}:6641" for address in self.addresses)
-            words += [
-                f"--ovn-northd-nb-db={north}",
-                f"--ovn-northd-sb-db=unix:{self.root / 'var/run/ovn/ovnsb_db.sock'}",
-            ]
-        return words
+            north = ",".join(f"ssl:{_bracketed(address)}:{CLIENTS}" for address in self.addresses)
+        return [f"--ovnnb-db={north}", f"--ovnsb-db={south}"]
 
     def cluster(self, which: str, joins: str | None) -> list[str]:
         words = [f"--db-{which}-cluster-local-addr={_bracketed(self.own)}", f"--db-{which}-cluster-local-proto=ssl"]
@@ -135,13 +138,18 @@ def main() -> None:
     )
     central = Central(module)
     central.check()
-    text = f'{HEAD}OVN_CTL_OPTS="{" ".join(central.options())}"\n'
+    texts = {
+        central.file: f'{HEAD}OVN_CTL_OPTS="{" ".join(central.options())}"\n',
+        central.northd: f"{' '.join(central.northd_options())}\n",
+    }
     if not module.params["write"]:
         module.exit_json(changed=False)
-    changed = not central.file.exists() or central.file.read_text(encoding="utf-8") != text
-    if changed and not module.check_mode:
-        central.file.write_text(text, encoding="utf-8")
-    module.exit_json(changed=changed)
+    changed = {
+        file: text for file, text in texts.items() if not file.exists() or file.read_text(encoding="utf-8") != text
+    }
+    for file, text in {} if module.check_mode else changed.items():
+        file.write_text(text, encoding="utf-8")
+    module.exit_json(changed=bool(changed))
 
 
 if __name__ == "__main__":
