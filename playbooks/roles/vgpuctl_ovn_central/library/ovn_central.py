@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says to Debian's ovn-central how it keeps its databases: over TLS, alone or as one of several.
 
-Runs there, under any Python that Ansible supports there. The options are those of ovn-ctl(8). Where ovn-northd finds the
-databases is said in the file that ovn-ctl reads instead of them: without that file its ``stop_northd``, with which
+Runs there, under any Python that Ansible supports there. The options are those of ovn-ctl(8). Where ovn-northd finds
+the databases is said in the file that ovn-ctl reads instead of them: without that file its ``stop_northd``, with which
 Debian's unit ends ovn-northd, ends both databases too, also those that a restart has begun meanwhile."""
 
 from __future__ import annotations
