@@ -244,14 +244,15 @@ class _Migration:
         thread.start()
         asking = threading.Thread(target=self._ask, name="migration's progress", daemon=True)
         asking.start()
-        polls, waited = 0, 0
+        polls, waited, confirmed = 0, 0, False
         while waited < _BACK_POLLS:
             thread.join(_POLL_S)
             alive = thread.is_alive()
             polls += 1
             ended = self._process is not None and self._process.has_ended()
             self._phase = self._phase_now(still=ended or not alive)
-            if ended and self._phase == _HAS_GONE:
+            confirmed = confirmed or self._phase == _HAS_GONE  # a daemon that is back removes the file that says so
+            if ended and confirmed:
                 gone(self._moved())
                 thread.join()
                 log.info("libvirt has removed a domain that has left: %s", self._error or "done")
@@ -259,7 +260,7 @@ class _Migration:
             if not polls % _PROGRESS_POLLS and not progress(self._reached):
                 self._unwanted = True
             if not alive:
-                if self._phase != _HAS_GONE:
+                if self._error is None or not confirmed:
                     break
                 waited += 1  # libvirt's daemon has died, and ends the domain when it is back
                 time.sleep(_POLL_S)

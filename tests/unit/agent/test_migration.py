@@ -117,7 +117,8 @@ def test_it_has_gone_when_its_qemu_has_ended_though_libvirt_still_cleans_up(tmp_
 
 
 class _Killed(_Confirming):
-    """Its daemon dies before it has cleaned up. ``later_s``: so much later the domain's QEMU ends."""
+    """Its daemon dies before it has cleaned up. ``later_s``: so much later the domain's QEMU ends, by the daemon that
+    is back then, which removes what it had written of it."""
 
     def __init__(self, status: Path, qemu: subprocess.Popen[bytes], later_s: float) -> None:
         super().__init__("")
@@ -125,10 +126,16 @@ class _Killed(_Confirming):
 
     def migrateToURI3(self, _uri: str, _parameters: object, _flags: int) -> None:  # noqa: N802 - libvirt's
         _write_phase(self._status, "confirm3")
-        threading.Timer(self._later_s, self._qemu.kill).start()
         if not self._later_s:
+            self._qemu.kill()
             self._qemu.wait()
+        else:
+            threading.Timer(self._later_s, self._back).start()
         raise libvirt.libvirtError("the connection to libvirt broke")
+
+    def _back(self) -> None:
+        self._status.unlink()
+        self._qemu.kill()
 
 
 @pytest.mark.parametrize("later_s", [0.0, 0.5])
