@@ -59,6 +59,17 @@ def test_a_driver_that_a_vm_uses_is_not_touched(plane: ControlPlane) -> None:
     assert plane.services.vms.get("default", "train").state == "running"
 
 
+def test_a_host_that_has_its_driver_and_would_be_rebooted_for_its_system_keeps_its_vms(plane: ControlPlane) -> None:
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    with_locked_driver(plane, OLD)
+    plane.machine(T4_HOST).gpus[1].driver = "nouveau"
+    plane.hosts.effects.clear()
+    operation = _provisioned(plane)
+    assert (operation.state, _code(operation)) == ("undone", "driver.in_use")
+    assert plane.hosts.effects == []
+
+
 @pytest.mark.fault("F120")
 def test_a_file_that_was_changed_since_it_was_checked_reaches_no_host(plane: ControlPlane, tmp_path: Path) -> None:
     bundle = with_locked_driver(plane, NEW, before=OLD)

@@ -10,6 +10,7 @@ from typing import Final
 from orchestrator.core.drivers.bundle import TAKEN, BundleFormat, BundleKind, DriverBundle
 from orchestrator.core.drivers.lock import KINDS, Component
 from orchestrator.core.errors import NotFound
+from orchestrator.core.hosts.snapshot import HostSnapshot
 
 _DEB: Final[tuple[BundleFormat, ...]] = ("run", "deb")
 _RPM: Final[tuple[BundleFormat, ...]] = ("run", "rpm")
@@ -17,6 +18,11 @@ _FORMATS: Final = {"Debian": _DEB, "Ubuntu": _DEB, "Red": _RPM, "Rocky": _RPM, "
 """By the first word of a system's name. Elsewhere only ``.run``."""
 _ELSEWHERE: Final[tuple[BundleFormat, ...]] = ("run",)
 _PREFERRED: Final[tuple[BundleKind, ...]] = ("vgpu_host", "datacenter")
+
+
+def begins_anew(snapshot: HostSnapshot) -> bool:
+    """Whether what its system needs takes a reboot: it shows no IOMMU, or the open driver has a GPU."""
+    return not snapshot.iommu or any(gpu.driver == "nouveau" for gpu in snapshot.gpus)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Final
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.actions.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction
 from orchestrator.core.attachments import draw, make, observed_on, remove
+from orchestrator.core.drivers.host_drivers import begins_anew
 from orchestrator.core.errors import Conflict, Fatal, WorldError
 from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.cut import IllegalLayout, Taken
@@ -202,16 +203,23 @@ def _check_files(context: Context) -> str:
 
 
 def _check_unused(context: Context) -> None:
-    """What cannot be told counts as in use; of a driver that is there already nothing has to go."""
+    """What cannot be told counts as in use; of a driver that is there already nothing has to go. On a host that is
+    rebooted for its system nothing may run at all."""
     snapshot = context.observe()
-    if snapshot.driver_version == context.text("version"):
-        return
-    used = users_of(snapshot)
+    used = users_of(snapshot) if snapshot.driver_version != context.text("version") else ()
     if used:
         raise Conflict(
             "driver.in_use",
             f"host {context.host_name} still uses its driver: {', '.join(used[:5])}",
             hint="'vgpuctl driver upgrade --to VERSION' stops VMs and starts them again; others end theirs",
+        )
+    running = [domain.name for domain in snapshot.domains if domain.active]
+    if running and context.inputs.get("base") is True and begins_anew(snapshot):
+        raise Conflict(
+            "driver.in_use",
+            f"host {context.host_name} is to be rebooted for its IOMMU, or without nouveau, and runs "
+            f"{', '.join(running[:5])}",
+            hint=f"'vgpuctl host drain {context.host_name}' empties it of VMs; others end theirs",
         )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.drivers.bundle import DriverBundle
-from orchestrator.core.drivers.host_drivers import choose_bundle
+from orchestrator.core.drivers.host_drivers import begins_anew, choose_bundle
 from orchestrator.core.drivers.lock import Component, Locked, lock_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.host import Host
@@ -93,10 +93,9 @@ def begin_swap(tx: Transaction, host: Host, kind: str, swap: Swap, *, clock: Clo
 
 
 def needs_base(tx: Transaction, host: Host) -> bool:
-    """Whether its kernel has to begin otherwise, as it shows no IOMMU or the open driver has a GPU, and no VM that is
-    not ours would be ended by that."""
+    """Whether its kernel has to begin otherwise, and no VM that is not ours would be ended by that."""
     snapshot = tx.hosts.snapshot(host.name)
-    if snapshot is None or (snapshot.iommu and all(gpu.driver != "nouveau" for gpu in snapshot.gpus)):
+    if snapshot is None or not begins_anew(snapshot):
         return False
     ours = {vm.id for vm in tx.vms.list(host=host.name)}
     return not any(domain.active and domain.uuid not in ours for domain in snapshot.domains)
