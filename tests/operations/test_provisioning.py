@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.drivers.lock import DriverLock, Locked
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.operation import Operation
 from orchestrator.core.ovn import HostInOvn, HostsOfOvn
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
-from tests.fakes.drivers import with_locked_driver
+from tests.fakes.driver_files import deb_file
+from tests.fakes.drivers import with_file, with_locked_driver
 
 OLD, NEW = "580.95.02", "580.105.06"
 
@@ -113,6 +115,20 @@ def test_a_host_whose_fabric_manager_does_not_go_with_the_new_driver_goes_back_t
     assert (operation.state, _code(operation)) == ("undone", "driver.not_healthy")
     assert f"the fabric manager is {OLD}" in str(operation.error)
     assert machine.driver_version == OLD
+
+
+def test_what_would_change_has_the_fabric_manager_and_the_reboot_too(plane: ControlPlane) -> None:
+    with_locked_driver(plane, NEW)
+    with_file(plane, deb_file("nvidia-fabricmanager-580", NEW))
+    locked = (Locked(component="host_driver", version=NEW), Locked(component="fabric_manager", version=NEW))
+    plane.services.driver_locks.apply(DriverLock(site=locked))
+    driver = f"driver {OLD} becomes {NEW}"
+    assert plane.services.provisioning.plan(T4_HOST) == (driver,), "no fabric manager is seen there"
+    machine = plane.machine(T4_HOST)
+    machine.partitions, machine.gpus[1].driver = {1: (1, 2)}, "nouveau"
+    plane.observer.observe(T4_HOST)
+    reboot = "the host is rebooted for its IOMMU, or without nouveau"
+    assert plane.services.provisioning.plan(T4_HOST) == (reboot, driver, f"fabric manager {OLD} becomes {NEW}")
 
 
 OVN = HostsOfOvn(central=("192.0.2.41",), network=IPv4Network("192.0.2.0/24"), mappings={"physnet1": "br-ex"})

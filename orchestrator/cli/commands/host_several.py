@@ -121,12 +121,6 @@ PROVISIONED: Final = (
 )
 
 
-CHANGES: Final = (
-    field("HOST", "name", Fit.WHOLE),
-    Column("WOULD CHANGE", lambda host: shown("; ".join(host["changes"]) or "nothing"), Fit.WRAP),
-)
-
-
 def provision(
     ctx: typer.Context, names: Names = None, selector: Selector = None, yes: Yes = False, wait: Wait = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed on them.")] = False,
@@ -135,8 +129,7 @@ def provision(
     session = session_of(ctx)
     if dry_run:
         planned = picked_hosts(session, names, selector, question=None)
-        rows: list[Json] = [{"name": name, **session.client.plan_provisioning(name)} for name in planned]
-        show_list(rows, CHANGES, session.format, "no hosts")
+        _each(session, planned, session.client.plan_provisioning, _planned)
         return
     hosts = picked_hosts(session, names, selector, question="put the driver on hosts", yes=yes)
     begun = {name: _begun(session, name) for name in hosts}
@@ -149,6 +142,10 @@ def provision(
             f"{len(failed)} of {len(rows)} hosts did not get their driver",
             hint="'vgpuctl operation list --kind provision_host' has their operations; run it again when it is mended",
         )
+
+
+def _planned(name: str, plan: Json) -> Outcome:
+    return {"name": name, **plan}, [f"{name}: {shown('; '.join(plan['changes']) or 'nothing would change')}"]
 
 
 def _begun(session: CliSession, name: str) -> Json | VgpuctlError:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.drivers.bundle import DriverBundle
@@ -150,17 +151,15 @@ class ProvisioningService:
         return Started(operation=operation.id, name=name)
 
     def plan(self, name: str) -> tuple[str, ...]:
-        """What :meth:`provision` would change, for people: the driver as the host was seen last, and of OVN what its
-        role says on the host, which takes seconds. What the system needs beside is not looked at.
+        """What :meth:`provision` would change, for people: what goes with the driver as the host was seen last, and of
+        OVN what its role says on the host, which takes seconds. Files of its system are not looked at.
 
         :raises Conflict: as :meth:`provision`, but for ``host.busy``, and ``host.simulated``
         """
         with self.store.read() as tx:
             host = tx.hosts.get(name)
             swap, snapshot = self._wanted(tx, host)
-        changes = list[str]()
-        if snapshot.driver_version != swap.driver.content.version:
-            changes.append(f"driver {snapshot.driver_version or 'none'} becomes {swap.driver.content.version}")
+        changes = list(_changes(swap, snapshot))
         if swap.ovn is not None:
             if self.inspector is None:
                 raise Conflict(
@@ -178,6 +177,16 @@ class ProvisioningService:
             raise Conflict("host.not_seen", f"host {host.name} was never observed", hint="wait until its agent answers")
         swap = swap_to(tx.driver_bundles.list(), snapshot, wanted, lock.locked.get("fabric_manager"))
         return replace(swap, base=True, ovn=self.ovn.host(host.name, host.labels)), snapshot
+
+
+def _changes(swap: Swap, snapshot: HostSnapshot) -> Iterator[str]:
+    if begins_anew(snapshot):
+        yield "the host is rebooted for its IOMMU, or without nouveau"
+    driver, manager, fabric = swap.driver.content.version, swap.fabric_manager, snapshot.fabric
+    if snapshot.driver_version != driver:
+        yield f"driver {snapshot.driver_version or 'none'} becomes {driver}"
+    if manager is not None and fabric is not None and fabric.version != manager.content.version:
+        yield f"fabric manager {fabric.version or 'none'} becomes {manager.content.version}"
 
 
 def _not_locked(name: str) -> Conflict:

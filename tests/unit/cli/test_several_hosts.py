@@ -92,3 +92,9 @@ def test_one_of_several_that_fails_is_named_and_the_others_are_done(cli: Cli) ->
     assert "absent" in partly.err
     assert cordoned(cli) == {"gpu2", "gpu3"}
     assert "[host.unknown]" in cli("host", "cordon", "absent").err
+
+
+def test_each_host_whose_provisioning_cannot_be_planned_is_named(cli: Cli) -> None:
+    refused = cli("host", "provision", "gpu2", "absent", "--dry-run")
+    assert "2 of 2 hosts could not be done [host.partial]" in refused.err
+    assert ("gpu2" in refused.err, "absent" in refused.err) == (True, True)
