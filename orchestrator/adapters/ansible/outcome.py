@@ -174,7 +174,8 @@ def _of_failure(failure: Failure, host: str) -> VgpuctlError:
     coded = CODED.match(failure.message)
     if coded and coded["code"] in SAID_BY_ROLE:
         error, hint = SAID_BY_ROLE[coded["code"]]
-        return error(coded["code"], f"{host}: {first_line(coded['text'])}", hint=hint, details=details)
+        message = f"{host}: {first_line(coded['text'])}"
+        return error(coded["code"], message, hint=hint.replace("NAME", host), details=details)
     text = f"{failure.message}\n{failure.output}"
     for cause in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
         if cause.pattern.search(text):

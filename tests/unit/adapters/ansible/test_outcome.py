@@ -61,6 +61,12 @@ def test_a_failed_task_becomes_the_error_of_its_row(
     assert (type(error), error.code if error else None) == (family, code)
 
 
+def test_a_hint_that_is_typed_names_the_host() -> None:
+    error = error_of(_report(_failure("failed", "[host.foreign_ovn] the host is in another OVN")), "gpu-1")
+    assert error is not None
+    assert str(error.hint).startswith("'vgpuctl host set gpu-1 --unlabel ovn'")
+
+
 def test_an_unforeseen_failure_names_the_task_and_the_modules_own_words() -> None:
     error = error_of(_report(_failure("failed", "No space left on device", "Traceback: deep")), "gpu-1")
     assert error is not None
