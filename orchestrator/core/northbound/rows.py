@@ -109,7 +109,7 @@ def left_over(
 ) -> tuple[RowChange, ...]:
     """Of the site's rows, all of which exist there, those that are wanted no more. Without its group a card would be
     open to all: so what has other ports by then than were read stays, and what has any of ``unwritten``, which are not
-    in their new groups yet."""
+    in their new groups yet. The others leave it, as its rules may allow them what no rule of now does."""
     kept, waiting = {(row.table, str(row.uuid)) for row in wanted}, {str(row.uuid) for row in unwritten}
     gone = {key: columns for key, columns in existing.items() if key not in kept and _is_ours(columns, site)}
     holders = _holders({key: columns for key, columns in existing.items() if key not in gone}) if gone else {}
@@ -119,7 +119,10 @@ def left_over(
         if table not in ROOTS:
             taken_out = tuple(_mutate(*key, name, "delete", uuid) for key, name in holders.get(uuid, ()))
             changes.append(RowChange(words=words, operations=taken_out))  # of a row that goes too: none
-        elif waiting.isdisjoint(members(columns.get("ports"))):
+        elif waiting & (ports := members(columns.get("ports"))):
+            left = (_mutate(table, uuid, "ports", "delete", *ports - waiting),) if ports - waiting else ()
+            changes.append(RowChange(words=f"{words}, but for some of its ports", operations=left))
+        else:
             held = (_still(table, uuid, "ports", columns["ports"]),) if "ports" in columns else ()
             changes.append(RowChange(words=words, operations=(*held, _delete(table, uuid))))
     return tuple(change for change in changes if change.operations)
@@ -144,8 +147,7 @@ def exchanged(
         ("insert", uuids - has if join else (), "missing"),
     ):
         if some:
-            mutation = [column, mutator, ["set", [["uuid", uuid] for uuid in sorted(some)]]]
-            mutate = {"op": "mutate", "table": holder.table, "where": _where(str(holder.uuid)), "mutations": [mutation]}
+            mutate = _mutate(holder.table, str(holder.uuid), column, mutator, *some)
             words = f"{_title(holder.table, holder.key)}: {len(some)} of its {column} {what}"
             yield RowChange(words=words, operations=(mutate,))
 
@@ -260,8 +262,8 @@ def _mutate_member(row: OvnRow, member: MemberOf, mutator: str) -> Operation:
     return _mutate(member.table, str(row_uuid(member.table, member.key)), member.column, mutator, str(row.uuid))
 
 
-def _mutate(table: str, holder: str, column: str, mutator: str, uuid: str) -> Operation:
-    mutation = [column, mutator, ["set", [["uuid", uuid]]]]
+def _mutate(table: str, holder: str, column: str, mutator: str, *uuids: str) -> Operation:
+    mutation = [column, mutator, ["set", [["uuid", uuid] for uuid in sorted(uuids)]]]
     return {"op": "mutate", "table": table, "where": _where(holder), "mutations": [mutation]}
 
 

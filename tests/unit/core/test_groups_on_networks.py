@@ -82,3 +82,16 @@ def test_a_group_stays_until_a_card_in_it_is_in_another_that_an_operation_is_to_
     assert [each.words for each in left_over([card], existing, SITE)] == [f"Port_Group {old.key}: wanted no more"]
     assert left_over([card], existing, SITE, [card]) == ()
     assert left_over([card], existing, SITE, [replace(card, key="other/0")]) != ()
+
+
+def test_cards_that_no_operation_is_at_leave_a_group_that_another_card_waits_in() -> None:
+    """Its rules are those of the day when it was wanted last: they may allow what was taken back since."""
+    old = OvnRow(table=PORT_GROUP, key=group_key(SITE, "red", "old", "id-red.one"), columns={"name": "old"})
+    stuck, *settled = (OvnRow(table="Logical_Switch_Port", key=f"{vm}/0", columns={}) for vm in ("vm", "one", "two"))
+    cards = (stuck, *settled)
+    existing = {**_read([old], ports=tuple(str(card.uuid) for card in cards)), **_read(cards)}
+    (change,) = left_over(cards, existing, SITE, [stuck])
+    assert change.words == f"Port_Group {old.key}: wanted no more, but for some of its ports"
+    (operation,) = change.operations
+    uuids = [["uuid", uuid] for uuid in sorted(str(card.uuid) for card in settled)]
+    assert (operation["op"], operation["mutations"]) == ("mutate", [["ports", "delete", ["set", uuids]]])
