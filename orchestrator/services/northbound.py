@@ -80,7 +80,8 @@ class NorthboundKeeper:
         with self.northbound.open() as session:
             differing = compare(self.store, session)
             changes = tuple(_written(session, differing))
-        unwritten = tuple(change for change in differing if change not in changes)
+        written = set(map(id, changes))  # of tens of thousands
+        unwritten = tuple(change for change in differing if id(change) not in written)
         released = frozenset() if unwritten else left
         with self.store.read() as tx:
             noted = tx.meta.get(HELD_BACK)
