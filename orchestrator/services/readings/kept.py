@@ -21,6 +21,8 @@ from orchestrator.ports.clock import Clock
 
 STALE_S: Final = 30.0
 """Three frames were not received: what was in the last one is not shown any more."""
+_TOGETHER_S: Final = 300.0
+"""What was left out within it is counted together, and forgotten together: an hour's count is of that much more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,22 @@ class _Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class _Gap:
+    """Left out of a card within :data:`_TOGETHER_S`. ``told``: when the last of it was."""
+
+    began: float
+    told: float
+    of: LeftOut
+
+
+@dataclass(frozen=True, slots=True)
 class _Flows:
     """Of one host, for an hour."""
 
     kept: tuple[_Flow, ...] = ()
     numbered: int = 0
-    left_out: Mapping[str, tuple[float, LeftOut]] = field(default_factory=dict)
-    """By card, with when it was told last."""
+    left_out: Mapping[str, tuple[_Gap, ...]] = field(default_factory=dict)
+    """By card, oldest first."""
 
     def with_those_of(self, frame: HostFrame, now: float) -> _Flows:
         if not frame.flows and not frame.flows_left_out:
@@ -61,11 +72,20 @@ class _Flows:
         newest = dict.fromkeys(frame.flows_left_out, _calendar_time(frame))
         newest = {each.flow.card: each.flow.at for each in others} | newest
         counts = Counter(each.flow.card for each in others) + Counter(frame.flows_left_out)
-        before = {card: each for card, each in self.left_out.items() if now - each[0] <= FLOWS_KEPT_S}
+        before = self.gaps(now)
         for card, at in newest.items():
-            earlier = before.pop(card)[1].flows if card in before else 0
-            before[card] = now, LeftOut(at, earlier + counts[card])
+            *earlier, last = before.pop(card, (_Gap(now, now, LeftOut(at, 0)),))
+            if now - last.began > _TOGETHER_S:
+                earlier, last = [*earlier, last], _Gap(now, now, LeftOut(at, 0))
+            before[card] = *earlier, _Gap(last.began, now, LeftOut(at, last.of.flows + counts[card]))
         return _Flows(kept, first - 1 + len(new), dict(list(before.items())[-MAX_KEPT:]))
+
+    def gaps(self, now: float) -> dict[str, tuple[_Gap, ...]]:
+        """Of the last hour, of each card that has any."""
+        recent = (
+            (card, tuple(gap for gap in gaps if now - gap.told <= FLOWS_KEPT_S)) for card, gaps in self.left_out.items()
+        )
+        return {card: gaps for card, gaps in recent if gaps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +113,7 @@ class KeptReadings:
         moments = deque[Moment](maxlen=KEPT_FRAMES) if before is None else before.moments.copy()
         columns = moments[-1].columns if moments else ()
         moments.append(moment_of(now, frame, None if before is None else before.frame, columns))
-        unheard = {NO_CARD: (now, LeftOut(_calendar_time(frame), 0))}
+        unheard = {NO_CARD: (_Gap(now, now, LeftOut(_calendar_time(frame), 0)),)}
         flows = (_Flows(left_out=unheard) if before is None else before.flows).with_those_of(frame, now)
         kept = _Host(now, frame.taken_at - self._clock.now(), frame, moments, flows)
         with self._lock:
@@ -113,7 +133,10 @@ class KeptReadings:
             clock_ahead_s=kept.clock_ahead_s,
             moments=tuple(moment for moment in kept.moments if now - moment.received_at <= KEPT_S),
             flows=tuple(each.flow for each in kept.flows.kept if now - each.received_at <= FLOWS_KEPT_S),
-            flows_left_out={card: of for card, (at, of) in kept.flows.left_out.items() if now - at <= FLOWS_KEPT_S},
+            flows_left_out={
+                card: LeftOut(gaps[-1].of.at, sum(gap.of.flows for gap in gaps))
+                for card, gaps in kept.flows.gaps(now).items()
+            },
         )
 
     def new_flows(self, until: Mapping[str, int]) -> Mapping[str, NewFlows]:

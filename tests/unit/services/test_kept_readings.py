@@ -152,6 +152,17 @@ def test_a_card_that_fills_a_hosts_flows_takes_none_of_anothers_away() -> None:
     assert (told(), left_out()) == ({card: 1}, {})
 
 
+def test_what_was_left_out_is_counted_of_the_last_hour_however_long_it_goes_on() -> None:
+    clock = FakeClock()
+    kept = KeptReadings(clock)
+    for _ in range(3 * 360):
+        clock.sleep(10)
+        kept.receive("gpu-1", HostFrame(0.0, (), (), (), (), {"52:54:00:00:00:01": 1}))
+    last = kept.last("gpu-1")
+    assert last is not None
+    assert 360 <= last.flows_left_out["52:54:00:00:00:01"].flows <= 360 + 60
+
+
 def test_who_asks_for_new_flows_is_told_each_once_and_how_many_are_missing() -> None:
     kept = KeptReadings(FakeClock())
     flow = Flow(
