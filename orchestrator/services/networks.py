@@ -37,6 +37,7 @@ from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.vms.ports import check_converted
 from orchestrator.services.ways_out import check_ends, check_leads_nowhere, is_seen, leads_alike, way_out
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -229,8 +230,8 @@ class NetworkService:
 
         :raises NotFound: ``network.unknown``, ``tenant.unknown``
         :raises InvalidInput: ``label.…``, ``network.of_ovn``, ``network.subnet_invalid``, ``network.mtu_invalid``,
-            ``network.dns_invalid``, ``network.dhcp_invalid``
-        :raises Conflict: ``network.subnet_overlaps``, ``network.peer_overlaps``, ``network.joined``
+            ``network.dns_invalid``, ``network.dhcp_invalid``; :raises Conflict: ``network.subnet_overlaps``,
+            ``network.peer_overlaps``, ``network.joined``, ``network.converting``
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
         in_effect = nullcontext() if tenant is None or change == NO_CHANGE else self.in_ovn.changing(tenant)
         with in_effect, self.store.begin() as tx:
@@ -242,6 +243,7 @@ class NetworkService:
                         "network.of_ovn", f"of a network of kind {existing.kind} description and labels change",
                         hint="'vgpuctl network create --help' has what is said of networks of kind ovn",
                     )  # fmt: skip
+                check_converted(tx, existing)
                 network = replace(network, overlay=change.made_of(existing.overlay))
                 check_ends(tx, network.overlay)
                 check_grown(existing, network, tx.networks.find)

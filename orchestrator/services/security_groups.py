@@ -34,6 +34,7 @@ from orchestrator.services.networks import network_for
 from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import known_vm
+from orchestrator.services.vms.ports import check_converted
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -136,7 +137,7 @@ class SecurityGroupService:
 
         :raises NotFound: ``group.unknown``, ``vm.unknown``, ``network.unknown``, ``tenant.unknown``
         :raises InvalidInput: ``group.on_nothing``
-        :raises Conflict: ``group.network_kind``, ``group.too_many_uses``, ``group.not_of_vm``
+        :raises Conflict: ``group.network_kind``, ``group.too_many_uses``, ``group.not_of_vm``, ``network.converting``
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
 
         def with_uses(tx: Transaction, group: SecurityGroup, _known: Iterable[str]) -> SecurityGroup:
@@ -226,6 +227,7 @@ def _use(tx: Transaction, tenant: str, group: str, use: NamedUse, *, new: bool =
     if new:
         for its in [network] if network is not None else map(tx.networks.get, () if vm is None else vm.spec.networks):
             _check_kind(group, its, use.vm)
+            check_converted(tx, its)
     return GroupUse(vm=None if vm is None else vm.id, network=None if network is None else network.name)
 
 

@@ -12,7 +12,8 @@ import pytest
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, QuotaExceeded, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge, Uplink
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, port_id
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, OvnNetworkChange, ProviderPlace, port_id
+from orchestrator.core.security_groups import NamedUse
 from orchestrator.core.vms.network import Network, dhcp_addresses
 from orchestrator.services.network_peers import change_peers
 from orchestrator.services.vms.converting import convert
@@ -139,18 +140,23 @@ def test_no_vm_comes_on_a_network_while_it_is_converted(plane: ControlPlane) -> 
     assert [len(plane.services.vms.get("default", name).ports) for name in ("new", "web")] == [1, 1]
 
 
-def test_no_join_and_no_floating_address_comes_to_a_network_while_it_is_converted(plane: ControlPlane) -> None:
-    """What a conversion that is taken back could not take back."""
+def test_what_a_conversion_could_not_take_back_waits_until_it_is_over(plane: ControlPlane) -> None:
+    """A NAT network that has it again would keep to no group, and has no DHCP options."""
     _add_provider(plane, "office")
     _with_stopped_vms(plane, "train")
     plane.services.networks.add_overlay("wide", NewOvnNetwork(subnets=("10.20.0.0/24",)), "default")
     floating = plane.services.floating_addresses
     address = floating.create("default", "office").address
+    groups, change = plane.services.security_groups, OvnNetworkChange(flow_log="all")
+    groups.create("default", "web")
     begun = convert(plane.services.network_cards, "blue", "default", "office")
     acts: tuple[Callable[[], object], ...] = (
         lambda: floating.attach("default", address, "train"),
         lambda: change_peers(plane.services.networks, "blue", "default", ["wide"], [], operator=False),
         lambda: change_peers(plane.services.networks, "wide", "default", ["blue"], [], operator=False),
+        lambda: groups.change_uses("default", "web", [NamedUse(vm="train")]),
+        lambda: groups.change_uses("default", "web", [NamedUse(network="blue")]),
+        lambda: plane.services.networks.change("blue", "default", None, {}, change),
     )
     for act in acts:
         with pytest.raises(Conflict, match="network blue is not of kind ovn on its hosts yet") as no:
