@@ -68,6 +68,8 @@ class Pushing:
     collector: Telemetry
     flows: FlowFeed
     every_s: float
+    _flow_lines: list[EventLine] = field(default_factory=list)
+    """That the collector has not taken yet; what comes meanwhile waits where it is kept."""
     _good_at: float = field(default_factory=time.monotonic)
     _failed: int = 0
     _in_a_row: int = 0
@@ -167,16 +169,19 @@ class Pushing:
                 tx.meta.put(POSITION, str(position))
 
     def _push_flows(self) -> Iterator[NotTaken]:
-        """Not those of hosts that another controller tells of."""
-        new, source = self.flows.new(), self._source("vgpuctl", self.living.name)
-        lines = event_lines(new)
-        for begin in range(0, len(lines), PAGE):
-            failure = self.collector.events(source, lines[begin : begin + PAGE])
+        """Not those of hosts that another controller tells of. What was taken of a batch is not sent again with it."""
+        source, until = self._source("vgpuctl", self.living.name), time.monotonic() + _EVENTS_S
+        if not self._flow_lines:
+            new = self.flows.new()
+            self._flow_lines = event_lines(new)
+            self.flows.passed_on(new)
+        while self._flow_lines and time.monotonic() < until:
+            failure = self.collector.events(source, self._flow_lines[:PAGE])
             if failure is not None:
                 yield failure
                 if failure.extent == "now":
                     return
-        self.flows.passed_on(new)
+            del self._flow_lines[:PAGE]
 
     def _position(self) -> int:
         """A new collector is told what happens from now on."""

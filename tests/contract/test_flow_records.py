@@ -25,7 +25,7 @@ from orchestrator.server.pushing import Pushing
 from orchestrator.services.readings.flow_feed import FlowFeed
 from tests.fakes.control_plane import T4_HOST, ControlPlane
 from tests.fakes.flow_logs import NOW, logged_network, refused_flow, set_flow_log, vm_of
-from tests.fakes.otlp_receiver import attributes_of, otlp_collector
+from tests.fakes.otlp_receiver import Collector, attributes_of, otlp_collector
 from tests.fakes.ovn_databases import RealOvn
 
 
@@ -40,6 +40,14 @@ class Scene:
     def feed(self) -> FlowFeed:
         kept = self.plane.services.readings.kept
         return FlowFeed(store=self.plane.store, kept=kept, is_ours=lambda _: self.is_ours)
+
+    def pushing(self, collector: Collector) -> Pushing:
+        process = Process(started_at=0.0, idle_seconds=None, activity=Activity(), timers=tuple)
+        return Pushing(
+            services=self.plane.services, process=process, store=self.plane.store,
+            living=LiveControllers(self.plane.store, "one", alone=True), flows=self.feed(),
+            collector=OtlpExporter(collector.url, {}, None), every_s=5.0,
+        )  # fmt: skip
 
     def came(self, *flows: Flow, left_out: int = 0) -> None:
         counts = {NO_CARD: left_out} if left_out else {}
@@ -130,12 +138,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_collector_has_each_flow_and_what_came_while_it_was_away(scene: Scene) -> None:
     with otlp_collector() as collector:
-        process = Process(started_at=0.0, idle_seconds=None, activity=Activity(), timers=tuple)
-        pushing = Pushing(
-            services=scene.plane.services, process=process, store=scene.plane.store,
-            living=LiveControllers(scene.plane.store, "one", alone=True), flows=scene.feed(),
-            collector=OtlpExporter(collector.url, {}, None), every_s=5.0,
-        )  # fmt: skip
+        pushing = scene.pushing(collector)
         scene.came(scene.flow, left_out=2)
         pushing.round()
         flow, gap = [line for line in collector.lines if line.event_name.startswith("vgpuctl.flow")]
@@ -163,3 +166,27 @@ def test_a_collector_has_each_flow_and_what_came_while_it_was_away(scene: Scene)
         pushing.round()
         flows = [line for line in collector.lines if line.event_name == "vgpuctl.flow"]
         assert [attributes_of(line.attributes)["port"] for line in flows] == ["23", "24"]
+
+
+def test_what_a_collector_has_taken_of_a_batch_is_not_sent_again_with_the_rest(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes so much at a time would have the first of them for ever, and never the last."""
+    monkeypatch.setattr("orchestrator.server.pushing.PAGE", 2)
+    with otlp_collector() as collector:
+        pushing, ports = scene.pushing(collector), list(range(20, 25))
+
+        def told() -> list[int]:
+            flows = [line for line in collector.lines if line.event_name == "vgpuctl.flow"]
+            return [int(attributes_of(line.attributes)["port"]) for line in flows]
+
+        def full() -> None:
+            collector.status, collector.path = 401 if told()[-2:-1] == [20] else 200, "logs"
+
+        collector.answers = full
+        scene.came(*(replace(scene.flow, port=port) for port in ports))
+        pushing.round()
+        assert told() == ports[:2]
+        collector.answers, collector.status, pushing._not_before = tuple, 200, 0.0
+        pushing.round()
+        assert told() == ports
