@@ -46,10 +46,10 @@ class _Flow:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Left out of a card within :data:`_TOGETHER_S`. ``told``: when the last of it was."""
+    """Left out of a card within :data:`_TOGETHER_S`. ``last_at``: when the last of it was."""
 
     began: float
-    told: float
+    last_at: float
     of: LeftOut
 
 
@@ -83,7 +83,8 @@ class _Flows:
     def gaps(self, now: float) -> dict[str, tuple[_Gap, ...]]:
         """Of the last hour, of each card that has any."""
         recent = (
-            (card, tuple(gap for gap in gaps if now - gap.told <= FLOWS_KEPT_S)) for card, gaps in self.left_out.items()
+            (card, tuple(gap for gap in gaps if now - gap.last_at <= FLOWS_KEPT_S))
+            for card, gaps in self.left_out.items()
         )
         return {card: gaps for card, gaps in recent if gaps}
 
