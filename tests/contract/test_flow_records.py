@@ -75,7 +75,7 @@ def test_a_line_tells_whose_flow_it_was_and_which_rule_said_so(scene: Scene) -> 
         "target": vm_of(scene.plane, "db").ports[0].address, "port": 22, "other": None, "group": "db", "rule": None,
         "packets": 3,
     }  # fmt: skip
-    assert scene.path.stat().st_mode & 0o137 == 0
+    assert scene.path.stat().st_mode & 0o177 == 0
 
 
 def test_each_flow_is_written_once_and_what_is_missing_is_counted(scene: Scene) -> None:

@@ -29,7 +29,7 @@ class AppendedFile:
                 self.path.rename(self.path.with_name(f"{self.path.name}.1"))
         # O_NONBLOCK: opening a FIFO must not wait for somebody to read it.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(self.path, flags, 0o640)
+        descriptor = os.open(self.path, flags, 0o600)
         try:
             is_now = os.fstat(descriptor)
             if not stat.S_ISREG(is_now.st_mode):
