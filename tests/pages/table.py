@@ -163,6 +163,8 @@ TABLE: Final[dict[str, Page]] = {
             "export": "is for the next lines",
             "ansible-playbook": "changes machines; tests/playbooks/test_ovn_roles.py runs it on the files of some",
             "systemctl": "stops a service of another machine; tests/lab/test_networks.py does it",
+            "vgpuctl host set gpu-1 gpu-2 --label ovn": "is for the next line",
+            "vgpuctl host provision gpu-1 gpu-2": "a site with OVN; tests/operations/test_provisioning.py has one",
             "vgpuctl network add outside": "a site with OVN; tests/contract/test_ways_out.py has one",
             "vgpuctl network create green": "the same",
             "vgpuctl network address": "the same",
