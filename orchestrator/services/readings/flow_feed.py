@@ -7,12 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.core.northbound.groups import in_use, logged_rules
 from orchestrator.core.readings.flows import Flow
-from orchestrator.core.security_groups import DEFAULT_GROUP
 from orchestrator.core.vms.network import Network
 from orchestrator.services.readings.kept import KeptReadings
-from orchestrator.services.readings.networks import NetworkFlow, believed_flows, flow_cards
+from orchestrator.services.readings.networks import NetworkFlow, believed_flows, flow_cards, flow_rules, logs_flows
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -71,7 +69,7 @@ class FlowFeed:
 
     def _on_record(self, by_card: _Flows) -> list[FlowOnRecord]:
         with self.store.read() as tx:
-            logging = [network for network in tx.networks.list() if _logs(network)]
+            logging = [network for network in tx.networks.list() if logs_flows(network)]
             tenants = {network.tenant for network in logging if network.tenant is not None}
             return [flow for tenant in sorted(tenants) for flow in self._of_tenant(tx, tenant, logging, by_card)]
 
@@ -79,16 +77,10 @@ class FlowFeed:
         self, tx: Transaction, tenant: str, logging: list[Network], by_card: _Flows
     ) -> Iterator[FlowOnRecord]:
         vms, groups = tx.vms.list(tenant=tenant), tx.security_groups.list(tenant)
-        names = {DEFAULT_GROUP, *(group.name for group in groups)}
         for network in logging:
             if network.tenant == tenant:
-                used = {(tenant, group, network.name) for group in names}
-                rules = logged_rules(self.store.site, in_use(groups, used, tx.networks.find))
+                rules = flow_rules(self.store.site, network, groups, tx.networks.find)
                 cards = flow_cards(network, (vm for vm in vms if network.name in vm.spec.networks))
                 for card, vm in cards.by_mac.items():
                     for seen in believed_flows(by_card.get((vm.host, card), ()), vm.host, cards, rules):
                         yield FlowOnRecord(tenant=tenant, network=network.short, host=vm.host, seen=seen)
-
-
-def _logs(network: Network) -> bool:
-    return network.overlay is not None and network.overlay.flow_log != "off"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,8 +12,9 @@ from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import NotFound
 from orchestrator.core.northbound.groups import in_use, logged_rules
 from orchestrator.core.overlay import FlowLog
+from orchestrator.core.peering import Find
 from orchestrator.core.readings.flows import KEPT_S, NO_CARD, Flow, LeftOut
-from orchestrator.core.security_groups import DEFAULT_GROUP, SecurityRule
+from orchestrator.core.security_groups import DEFAULT_GROUP, SecurityGroup, SecurityRule
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.networks import own_network
@@ -119,13 +120,10 @@ class NetworkReadingService:
         store = self.readings.store
         with store.read() as tx:
             network = own_network(tx, tenant, name)
+            if network.overlay is None or network.overlay.flow_log == "off":
+                return NetworkFlows(flow_log="off")
             vms = [vm for vm in tx.vms.list(tenant=tenant) if network.name in vm.spec.networks]
-            groups = tx.security_groups.list(tenant)
-            names = {DEFAULT_GROUP, *(group.name for group in groups)}
-            on_network = in_use(groups, {(tenant, group, network.name) for group in names}, tx.networks.find)
-        if network.overlay is None or network.overlay.flow_log == "off":
-            return NetworkFlows(flow_log="off")
-        rules = logged_rules(store.site, on_network)
+            rules = flow_rules(store.site, network, tx.security_groups.list(tenant), tx.networks.find)
         cards = flow_cards(network, vms)
         seen, silent, left_out = list[NetworkFlow](), 0, list[LeftOut]()
         for host, received in self.readings.frames_with_flows({vm.host for vm in vms}).items():
@@ -162,12 +160,24 @@ class NetworkReadingService:
                         rate = last.get((f"vm_network_{way}_bytes_total", card))
                         if rate is not None:
                             rates[way] += rate
-            logs = network.overlay is not None and network.overlay.flow_log != "off"
             try:
-                flows = self.flows(tenant, network.short, KEPT_S) if logs else None
+                flows = self.flows(tenant, network.short, KEPT_S) if logs_flows(network) else None
             except NotFound:
                 continue  # it went just now
             yield NetworkSums(name=network.short, bytes_per_s=rates, flows=flows)
+
+
+def logs_flows(network: Network) -> bool:
+    return network.overlay is not None and network.overlay.flow_log != "off"
+
+
+def flow_rules(
+    site: str, network: Network, groups: Sequence[SecurityGroup], find: Find
+) -> Mapping[str, tuple[str, SecurityRule | None]]:
+    """Of its tenant's ``groups``, as :func:`logged_rules`."""
+    tenant = str(network.tenant)
+    names = {DEFAULT_GROUP, *(group.name for group in groups)}
+    return logged_rules(site, in_use(groups, {(tenant, name, network.name) for name in names}, find))
 
 
 def flow_cards(network: Network, vms: Iterable[Vm]) -> FlowCards:
