@@ -75,7 +75,7 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
         return vm
     if vm.spec.adopted is not None:  # its definition names the device, and is not ours to change
         raise _taken_away(gpu, vm, before) from cause
-    _forget(context, before)
+    forget_devices(context, (before,))
     with context.begin() as tx:
         claimed = {one.function for claim in tx.claims.of_host(vm.host) for one in claim.devices if one.function}
         taken = frozenset(claimed | {before.parent})
@@ -96,14 +96,15 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
     return moved
 
 
-def _forget(context: Context, device: Device) -> None:
-    """The agent shall not make it again after a reboot; what is there may be somebody else's by now."""
-    try:
-        for action in remove(context.subject, device):
-            context.perform(action)
-    except Conflict as error:
-        if error.code != "vgpu.foreign":
-            raise
+def forget_devices(context: Context, devices: Iterable[Device]) -> None:
+    """The agent shall not make them again after a reboot; what is there may be somebody else's by now."""
+    for device in reversed(tuple(devices)):
+        try:
+            for action in remove(context.subject, device):
+                context.perform(action)
+        except Conflict as error:
+            if error.code != "vgpu.foreign":
+                raise
 
 
 def _gpu_now(context: Context, address: str) -> GpuSnapshot:

@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume
+from orchestrator.core.actions.host_actions import DefineDomain, DeleteSeed, DeleteVolume
+from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.actions.pools import LeaveDisks, ShareDisks
 from orchestrator.core.actions.volume_copy import VolumeCopy
+from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.diff.orphans import removal_of
 from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.hosts.pool import short_of
@@ -24,7 +26,7 @@ from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.core.vms.volume import pools_of, shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE
+from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE, forget_devices
 from orchestrator.operations.steps.domain import GUEST_SEEN, REDEFINE, SHUT_DOWN, START, power_off, undefine
 from orchestrator.operations.steps.move_forecast import beside
 from orchestrator.operations.steps.ports import warned, write_ports
@@ -203,8 +205,9 @@ def change_hosts(context: Context) -> str:
 
 
 def _clear_source(context: Context) -> str:
-    """All that the host's ledger says is the VM's; believed when the host shows nothing of it any more."""
-    vm = context.vm()
+    """All that the host's ledger says is the VM's; believed when the host shows nothing of it any more. A look at all
+    of a host takes seconds, so what the VM is known to have had there goes before it."""
+    vm, was = context.vm(), place_of(context)
     if vm is not None:
         with warned(context):
             write_ports(context, vm, (vm.host,))
@@ -212,14 +215,28 @@ def _clear_source(context: Context) -> str:
         # This waits for libvirt, which may still be removing what has left: it would not be seen meanwhile.
         power_off(source)
         leave_disks(source, context.known_vm())
-        for action in removal_of(source.observe(), context.subject):
-            source.perform(action)
-        # What it printed, its variables and rows in the ledger outlive a definition and devices that left.
+        # First, for a host that defines it is believed to have it. What it printed, its variables and rows in the ledger
+        # outlive a definition that left.
         undefine(source)
-        left = source.things_left()
+        _remove_known(source, was)
+        seen = source.observe_for_the_end()
+        rest = removal_of(seen, context.subject)
+        for action in rest:
+            source.perform(action)
+        left = things_of(source.observe_for_the_end() if rest else seen, context.subject)
         if left:
             raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
         return source.host_name
+
+
+def _remove_known(source: Context, was: Vm) -> None:
+    """``was``: the VM as it was on that host."""
+    forget_devices(source, was.devices)
+    for given in giving_nic(source.subject, was.nic):
+        source.perform(given.inverse())
+    if was.spec.adopted is None and was.spec.pool is None:
+        source.perform(DeleteVolume(vm=source.subject, volume=source.known_vm().volume))
+        source.perform(DeleteSeed(vm=source.subject, seed=source.known_vm().seed))
 
 
 def _settle(context: Context) -> None:
