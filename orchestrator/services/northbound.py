@@ -5,7 +5,7 @@ that nothing is made anew that carries traffic. Rows without our id, and other s
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -37,6 +37,9 @@ HELD_BACK: Final = "ovn_addresses_held_back"
 """Where the database keeps which addresses the last comparison could not free, and why, for people; empty: none."""
 _AT_ONCE: Final = 1000
 """Rows that one transaction of OVN's database changes: a tenth of a second of its time."""
+_HALVED: Final = frozenset({"ovn.outdated", "ovn.refused"})
+_REFUSALS: Final = 20
+"""One that refuses so many refuses all: asked row by row, tens of thousands would keep it busy for minutes."""
 _SHOWN: Final = 5
 _SETTLED: Final = frozenset({"running", "stopped", "lost"})
 """States of VMs whose ports no operation is writing."""
@@ -79,7 +82,7 @@ class NorthboundKeeper:
             left = _nobodys(tx)
         with self.northbound.open() as session:
             differing = compare(self.store, session)
-            changes = tuple(_written(session, differing))
+            changes, refused = _written(session, differing)
         written = set(map(id, changes))  # of tens of thousands
         unwritten = tuple(change for change in differing if id(change) not in written)
         released = frozenset() if unwritten else left
@@ -95,6 +98,8 @@ class NorthboundKeeper:
                         at=self.clock.now(), actor=ACTOR, action="repair_northbound", subject=f"{len(changes)} rows",
                         outcome=shown(changes),
                     )  # fmt: skip
+        if refused is not None:
+            raise refused
         return changes
 
 
@@ -134,22 +139,35 @@ def compare(store: Store, session: NorthboundSession, existing: Existing | None 
     )
 
 
-def _written(session: NorthboundSession, changes: tuple[RowChange, ...]) -> Iterator[RowChange]:
-    """Those that were. One that is out of date takes no other with it: its transaction is halved until it is alone.
+def _written(
+    session: NorthboundSession, changes: tuple[RowChange, ...]
+) -> tuple[tuple[RowChange, ...], Retryable | None]:
+    """Those that were, and what OVN says of the first that it refuses. One that is refused or out of date takes no other
+    with it: its transaction is halved until it is alone.
 
-    :raises Retryable: ``ovn.unreachable``, ``ovn.refused``"""
+    :raises Retryable: ``ovn.unreachable``"""
+    written: list[RowChange] = []
+    refused: list[Retryable] = []
     left = deque(changes[start : start + _AT_ONCE] for start in range(0, len(changes), _AT_ONCE))
-    while left:
+    while left and len(refused) < _REFUSALS:
         some = left.popleft()
         try:
             session.change(operations_of(some))
         except Retryable as error:
-            if error.code != "ovn.outdated":
+            if error.code not in _HALVED:
                 raise
             middle = len(some) // 2
             left.extendleft((some[middle:], some[:middle]) if middle else ())
+            if not middle and error.code == "ovn.refused":
+                refused.append(_refusal(some[0], error))
         else:
-            yield from some
+            written += some
+    return tuple(written), refused[0] if refused else None
+
+
+def _refusal(change: RowChange, why: Retryable) -> Retryable:
+    hint = "OVN's words name what is in its way; 'ovn-nbctl' shows and removes rows of others"
+    return Retryable("ovn.refused", f"OVN refuses this: {change.words}", hint=hint, details=why.details)
 
 
 def shown(changes: tuple[RowChange, ...]) -> str:

@@ -21,7 +21,7 @@ from orchestrator.adapters.ovn.ovsdb import OvsdbClient, unreachable
 from orchestrator.core.errors import Retryable, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.northbound.rows import Existing, Operation, Placed, row_uuid
-from orchestrator.core.overlay import NewOvnNetwork
+from orchestrator.core.overlay import NewOvnNetwork, port_id
 from orchestrator.core.security_groups import NamedUse, SecurityRule
 from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.services.messages import MoveVm
@@ -277,6 +277,23 @@ def test_after_any_fault_ovn_is_as_the_database_says(site: Site, work: str, faul
     with site.plane.store.read() as tx:
         stored = [port.address for vm in tx.vms.list(tenant="default") for port in vm.ports]
     assert (len(set(stored)), max(addresses.values())) == (len(stored), 1)
+
+
+def test_a_row_that_ovn_refuses_keeps_no_other_from_being_written(site: Site, ovn: RealOvn) -> None:
+    """Names of ports are unique over all switches (ovn-nb(5)): one of another's is in the way for good."""
+    vm = site.plane.services.vms.get("default", "web").id
+    name = port_id(vm, 0)
+    site.northbound.empty()
+    ovn.nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", name)
+    with pytest.raises(Retryable, match=f"OVN refuses this: .*{vm}/0") as refused:
+        site.repair()
+    assert (refused.value.code, name in str(refused.value.details)) == ("ovn.refused", True)
+    with site.northbound.open() as session:
+        assert {f"{vm}/0" in change.words for change in compare(site.plane.store, session)} == {True}
+    ovn.nbctl("ls-del", "theirs")
+    site.repair()
+    with site.northbound.open() as session:
+        assert compare(site.plane.store, session) == ()
 
 
 def test_a_card_is_on_the_network_that_it_was_attached_to_last_alone(site: Site, ovn: RealOvn) -> None:

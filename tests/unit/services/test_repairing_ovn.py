@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from orchestrator.core.errors import Retryable
 from orchestrator.core.northbound.rows import Operation, RowChange
 from orchestrator.ports.overlay import NorthboundSession
 from orchestrator.services.northbound import NorthboundKeeper
@@ -25,12 +26,19 @@ class _Change(RowChange):
 
 
 class _Takes:
-    """A northbound that takes everything."""
+    """A northbound that takes everything, or refuses it."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.refuses, self.asked = refuses, 0
 
     def open(self) -> AbstractContextManager[NorthboundSession]:
         return nullcontext(cast("NorthboundSession", self))
 
-    def change(self, operations: Sequence[Operation]) -> None: ...
+    def change(self, operations: Sequence[Operation]) -> None:
+        del operations
+        self.asked += 1
+        if self.refuses:
+            raise Retryable("ovn.refused", "OVN's database refused what it was asked")
 
 
 def test_what_was_written_is_not_looked_for_change_by_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +50,16 @@ def test_what_was_written_is_not_looked_for_change_by_change(tmp_path: Path, mon
             store=plane.store, northbound=_Takes(), clock=plane.world.clock, leads=lambda: True
         )  # fmt: skip
         assert len(keeper.repair()) == len(changes)
+
+
+def test_a_northbound_that_refuses_everything_is_not_asked_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = tuple(RowChange(words=f"row {number}", operations=()) for number in range(5000))
+    monkeypatch.setattr("orchestrator.services.northbound.compare", lambda *_: changes)
+    refuses = _Takes(refuses=True)
+    with plane_with(tmp_path) as plane:
+        keeper = NorthboundKeeper(store=plane.store, northbound=refuses, clock=plane.world.clock, leads=lambda: True)
+        with pytest.raises(Retryable, match="row 0"):
+            keeper.repair()
+    assert refuses.asked < 100
