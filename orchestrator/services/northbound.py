@@ -142,8 +142,8 @@ def compare(store: Store, session: NorthboundSession, existing: Existing | None 
 def _written(
     session: NorthboundSession, changes: tuple[RowChange, ...]
 ) -> tuple[tuple[RowChange, ...], Retryable | None]:
-    """Those that were, and what OVN says of the first that it refuses. One that is refused or out of date takes no other
-    with it: its transaction is halved until it is alone.
+    """Those that were, and what OVN says of the first that it refuses. One that is refused or out of date takes no
+    other with it: its transaction is halved until it is alone.
 
     :raises Retryable: ``ovn.unreachable``"""
     written: list[RowChange] = []

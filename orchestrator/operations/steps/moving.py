@@ -215,8 +215,8 @@ def _clear_source(context: Context) -> str:
         # This waits for libvirt, which may still be removing what has left: it would not be seen meanwhile.
         power_off(source)
         leave_disks(source, context.known_vm())
-        # First, for a host that defines it is believed to have it. What it printed, its variables and rows in the ledger
-        # outlive a definition that left.
+        # First, for a host that defines it is believed to have it. What it printed, its variables and rows in the
+        # ledger outlive a definition that left.
         undefine(source)
         _remove_known(source, was)
         seen = source.observe_for_the_end()
