@@ -221,6 +221,13 @@ def _lost(three: Three) -> int:
     return int(counted[1]) - int(counted[2])
 
 
+def _stood_still_s(three: Three) -> float:
+    """By the last live move, as it is told. How long that is depends on what else the hosts' machine does."""
+    moves = (each for each in three.site.product.json("operation", "list") if each["kind"] == "move_running_vm")
+    told = next(step["message"] for step in next(moves)["steps"] if step["name"] == "go_on.1")
+    return float(re.findall(r"stood still for ([0-9.]+) s", told)[0])
+
+
 def test_an_address_stays_over_a_stop_and_a_move_of_a_vm_that_runs(three: Three) -> None:
     product, a, b = three.site.product, three.a, three.b
     product.ok("stop-vm", "b")
@@ -232,7 +239,7 @@ def test_an_address_stays_over_a_stop_and_a_move_of_a_vm_that_runs(three: Three)
     product.run("doctor")
     product.ok("vm", "move", "b", "--to", FIRST, limit_s=600)
     assert b.shown()["host"] == FIRST
-    assert _lost(three) <= 2 * _FEW
+    assert _lost(three) <= _stood_still_s(three) + _FEW
     assert a.reaches("b")
     for host in three.site.hosts.values():  # nothing is left of a start or a move
         of_vms = "for vm in $(virsh list --name); do virsh domiflist $vm | awk '/br-int/ {print $1}'; done | sort"
