@@ -11,7 +11,7 @@ from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
-from orchestrator.core.hosts.domain import MadeAs
+from orchestrator.core.hosts.domain import DiskLimits, MadeAs
 from orchestrator.core.hosts.features import FEATURES, HostFeature
 from orchestrator.core.overlay import INTEGRATION_BRIDGE
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
@@ -60,6 +60,8 @@ class Domain:
     memory_words: str = "any"
     uefi: bool = False
     """It boots by UEFI, and has a file of variables from its first start on."""
+    disk_limits: DiskLimits | None = None
+    """Of each of its disks."""
     pages: dict[str, int] = field(default_factory=dict)
     """MiB of huge pages that it takes, by ``KiB:NUMA node``."""
 

@@ -258,6 +258,7 @@ def _described(domain: DomainDescription) -> Domain:
         affinity=() if domain.cpus is None else place.affinity,
         memory_words=place.memory_words,
         uefi=domain.firmware == "uefi",
+        disk_limits=domain.disk_limits,
         pages={f"{place.page_kib}:{node}": mib for node, mib in zip(place.nodes, place.page_mib, strict=False)},
     )
 

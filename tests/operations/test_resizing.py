@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded
+from orchestrator.core.hosts.domain import DiskLimits
+from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import ResizePlan, ResizeVm, Started
@@ -70,6 +73,48 @@ def test_a_vm_alone_on_its_gpu_gets_another_size_there(plane: ControlPlane) -> N
     assert resize(plane, wanted(restart=True, vcpus=after.spec.vcpus, memory_mib=after.spec.memory_mib)).existing
     done(plane, resize(plane, wanted(SMALL, restart=True, vcpus=1, memory_mib=1024)))
     assert (train(plane).spec.vcpus, train(plane).spec.memory_mib) == (1, 1024)
+
+
+def limited(plane: ControlPlane, name: str, vgpu_type: str, number: int) -> DiskLimits:
+    """An offering of that name, and what its VMs' disks may do."""
+    bytes_per_s = 100 * 1024**2
+    offering = Offering(
+        name=name, kind="time_sliced", vgpu_type=vgpu_type, origin="site", disk_bytes_per_s=bytes_per_s,
+        disk_iops=number, disk_iops_max=2 * number,
+    )  # fmt: skip
+    plane.services.offerings.put(offering, look_up=True)
+    return DiskLimits(bytes_per_s=bytes_per_s, iops=number, iops_max=2 * number)
+
+
+def iops(plane: ControlPlane, host: str = L40S_HOST) -> list[str | None]:
+    """Of the disks of the VM's domain, in their order."""
+    xml, _ = plane.machine(host).domains[train(plane).id]
+    return [tune.findtext("total_iops_sec") for tune in ET.fromstring(xml).iter("iotune")]
+
+
+def test_disks_have_the_limits_of_the_offering_that_the_vm_has_now(plane: ControlPlane) -> None:
+    resizes.of_host(L40S_HOST)(plane)
+    assert iops(plane) == []
+    for name, vgpu_type, number in (("slow", SMALL, 100), ("fast", LARGE, 5000)):
+        limits = limited(plane, name, vgpu_type, number)
+        done(plane, resize(plane, wanted(name, restart=True)))
+        assert (train(plane).spec.disk_limits, iops(plane)) == (limits, [str(number)])
+    assert resize(plane, wanted("fast", restart=True)).existing
+    done(plane, resize(plane, wanted(SMALL, restart=True)))
+    assert (train(plane).spec.disk_limits, iops(plane)) == (None, [])
+
+
+def test_limits_of_disks_go_with_a_vm_that_is_resized_elsewhere(plane: ControlPlane) -> None:
+    resizes.full(plane)
+    limits = limited(plane, "large", LARGE, 300)
+    done(plane, resize(plane, wanted("large")))
+    moved = train(plane)
+    assert (moved.host, moved.spec.disk_limits) == (moves.OTHER, limits)
+    done(plane, plane.services.vms.start("default", "train"))
+    assert iops(plane, moves.OTHER) == ["300"]
+    done(plane, plane.services.vms.create(create_vm("third", profile="large")))
+    assert plane.services.vms.get("default", "third").spec.disk_limits == limits
+    assert plane.services.vms.create(create_vm("third", profile="large")).existing
 
 
 def test_nobody_gets_what_either_size_takes_until_it_has_settled(plane: ControlPlane) -> None:

@@ -32,9 +32,6 @@ from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 
-_BLOCK = 512
-"""What ``st_blocks`` counts in."""
-
 
 def id_in(file: str) -> str:
     """Id of the volume whose file is called so.
@@ -167,12 +164,8 @@ class DataVolumes:
         for path in sorted(self._paths.data.iterdir()):
             if files.is_partial(path):
                 continue
-            try:
-                size = path.lstat().st_blocks * _BLOCK
-            except FileNotFoundError:
-                continue
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
-            volumes.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(name)))
+            volumes.append(FileSnapshot(name=name, size_bytes=files.taken(path), owner=self._owner(name)))
         return tuple(volumes)
 
     def is_open(self, path: str) -> bool:

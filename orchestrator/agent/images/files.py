@@ -15,6 +15,8 @@ from orchestrator.core.errors import Fatal, InvalidInput
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}", re.ASCII)
 _PARTIAL = ".part-"
+_BLOCK = 512
+"""What ``st_blocks`` counts in."""
 
 
 def check_file_name(name: str) -> str:
@@ -27,6 +29,14 @@ def check_file_name(name: str) -> str:
 def is_partial(path: Path) -> bool:
     """Whether the file is still being written."""
     return _PARTIAL in path.name
+
+
+def taken(path: Path) -> int:
+    """Bytes that a file takes of its file system, without its holes; none of one that is gone."""
+    try:
+        return path.lstat().st_blocks * _BLOCK
+    except FileNotFoundError:
+        return 0
 
 
 @contextmanager

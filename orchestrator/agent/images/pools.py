@@ -47,8 +47,6 @@ _LOCK: Final = struct.Struct("hhqqi4x")
 """struct flock: type, whence, start, length, pid."""
 _MAX_BYTES: Final = 4096
 """Of a lease or a pool's id, which are far shorter."""
-_BLOCK: Final = 512
-"""What ``st_blocks`` counts in."""
 
 
 T = TypeVar("T")
@@ -325,7 +323,7 @@ def _observed(pool: Mount, owners: Mapping[str, str]) -> _Observed:
     try:
         pool_id = _id_in(pool.directory)
         space = os.statvfs(pool.directory)
-        ours = sum(_taken(path) for kind in _HOLD for path in _listed(pool.directory / kind))
+        ours = sum(files.taken(path) for kind in _HOLD for path in _listed(pool.directory / kind))
         present = ((file, vm, pool.directory / "volumes" / file) for file, vm in owners.items())
         disks = tuple(
             FileSnapshot(name=file, size_bytes=path.stat().st_size, owner=vm)
@@ -344,13 +342,6 @@ def _observed(pool: Mount, owners: Mapping[str, str]) -> _Observed:
 
 def _listed(directory: Path) -> Iterable[Path]:
     return [path for path in directory.iterdir() if not files.is_partial(path)] if directory.is_dir() else []
-
-
-def _taken(path: Path) -> int:
-    try:
-        return path.lstat().st_blocks * _BLOCK
-    except FileNotFoundError:
-        return 0
 
 
 def _text(path: Path) -> str | None:

@@ -358,12 +358,8 @@ class Storage:
         for path in sorted(directory.iterdir()):
             if files.is_partial(path):
                 continue
-            try:
-                size = path.stat().st_size
-            except FileNotFoundError:
-                continue
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
-            snapshots.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(kind, name)))
+            snapshots.append(FileSnapshot(name=name, size_bytes=files.taken(path), owner=self._owner(kind, name)))
         return tuple(snapshots)
 
 

@@ -18,6 +18,7 @@ _FILLED_VALUES: Final = {
     "/@id": _DIGITS,
     "/os/@firmware": r"efi",
     "/os/type/@machine": r"[A-Za-z0-9._+-]+",
+    "/devices/disk/driver/@detect_zeroes": r"unmap",
     "/devices/disk/source/@index": _DIGITS,
     "/devices/disk/backingStore/@index": _DIGITS,
     "/devices/interface/source/@portid": r"[0-9a-f-]{36}",

@@ -10,6 +10,7 @@ from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.quota_names import models_of
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.gpu.device import Device, DeviceKind
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.network import short_name, tenant_of
 from orchestrator.core.vms.vm import Vm
@@ -59,6 +60,10 @@ class NicFunctionAnswer(AnswerBody):
     """PCI address of the card; null for a tenant."""
     function: str | None
     """PCI address; null for a tenant."""
+
+
+class DiskLimitsAnswer(CopiedAnswer, copies=DiskLimits):
+    """What a disk may do in a second, reads and writes together; 0: as much as it can."""
 
 
 class ChooseMaintenanceBody(StrictForm, example={"at": "2026-12-01T22:00Z"}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from sys import getsizeof
 from typing import Annotated, Final
@@ -17,6 +17,7 @@ from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, LabelValue, Name
 from orchestrator.api.schemas.guests import Roles, Secrets, Settings
 from orchestrator.api.schemas.vm_parts import (
     DeviceAnswer,
+    DiskLimitsAnswer,
     NetworkCardAnswer,
     NicFunctionAnswer,
     PlannedMaintenanceAnswer,
@@ -214,6 +215,7 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"})
     """Data volumes that it has, in this order."""
     pool: str | None
     """Name of the pool that its disk lies in; null: it is on its host's own."""
+    disk_limits: DiskLimitsAnswer | None
     nic_function: NicFunctionAnswer | None
     """Of a network card of its host; null: it has none."""
     has_user_data: bool
@@ -285,6 +287,7 @@ def vm_members(
         "cards": card_members(vm),
         "volumes": attached_names(vm),
         "pool": None if spec.pool is None else short_of_pool(spec.pool),
+        "disk_limits": None if spec.disk_limits is None else asdict(spec.disk_limits),
         "nic_function": nic_members(vm.nic, watching=watching),
         "has_user_data": spec.user_data is not None,
         "labels": dict(spec.labels),

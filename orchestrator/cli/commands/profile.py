@@ -17,6 +17,7 @@ from orchestrator.cli.parameters import OfHost, Sort
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list, size
 from orchestrator.cli.tree import new_group
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.features import FEATURES, features_of
 from orchestrator.core.labels import show_labels
 from orchestrator.core.offerings.offering import OfferingKind
@@ -43,11 +44,13 @@ def _hosts(profile: Mapping[str, Any]) -> str:
 
 
 def _on_the_host(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of an offering whose VMs have CPUs alone, insist on a NUMA node, have huge pages, a feature of their hosts or a
-    network function. Older servers do not say."""
+    """Of an offering whose VMs have CPUs alone, insist on a NUMA node, have huge pages, limited disks, a feature of
+    their hosts or a network function. Older servers do not say."""
     cpu, numa, pages = (profile.get(name) for name in ("cpu", "numa", "hugepages"))
     lines = [("CPUs", f"{shown(cpu)}, numa {shown(numa)}")] if cpu == "pinned" or numa == "strict" else []
     lines += [("Memory", f"huge pages of {pages}")] if pages else []
+    limits = DiskLimits.of_offering(profile.get)
+    lines += [("disk limits", limits.words)] if limits is not None else []
     features = (FEATURES[feature] for feature in features_of(profile.get("firmware"), profile))
     lines += [(text.label, text.of_offering) for text in features]
     return [*lines, ("Network card", "a virtual function near its GPU")] if profile.get("nic") else lines

@@ -22,6 +22,7 @@ from orchestrator.cli.session import CliSession, Format, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_newest, size, time
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.features import FEATURES
 from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT
@@ -106,6 +107,7 @@ def details(
             ("vCPUs", shown(vm["vcpus"])),
             ("memory", show_size(vm["memory_mib"] * MIB)),
             ("disk", _disk(vm["disk_bytes"])),
+            *([("disk limits", DiskLimits(**limits).words)] if (limits := vm.get("disk_limits")) else []),
             *_cards(vm, subnets),
             *_nic(vm),
             *((text.label, text.of_vm) for feature, text in FEATURES.items() if vm.get(feature)),

@@ -17,7 +17,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, cpus_text
-from orchestrator.core.hosts.domain import DomainDescription
+from orchestrator.core.hosts.domain import BURST_S, DiskLimits, DomainDescription
 from orchestrator.core.hosts.pool import file_path, home_of
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.offerings.offering import PAGE_KIB
@@ -64,6 +64,7 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("huge pages", domain.cpus, domain.cpus is None or _is_of_pages(domain.cpus, domain.memory_mib)),
         ("firmware", domain.firmware, domain.firmware in {"bios", "uefi"}),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
+        ("disk limits", domain.disk_limits, domain.disk_limits is None or domain.disk_limits.problem is None),
         ("network card's function", domain.nic, domain.nic is None or is_pci_address(domain.nic)),
         ("devices", "one twice", domain.nic not in {one.name for one in domain.devices}),
     )
@@ -255,14 +256,37 @@ def _machine(root: ET.Element, domain: DomainDescription) -> None:
     ET.SubElement(root, "on_crash").text = "destroy"
 
 
+def _driver(disk: ET.Element, kind: str) -> None:
+    """What its guest trims, or fills with zeros, is a hole in the file and takes no room any more."""
+    ET.SubElement(disk, "driver", name="qemu", type=kind, discard="unmap", detect_zeroes="unmap")
+
+
+def _limits(limits: DiskLimits | None) -> Iterator[ET.Element]:
+    """Of a disk, reads and writes together."""
+    if limits is None:
+        return
+    tune = ET.Element("iotune")
+    for name, limit, burst in (
+        ("total_bytes_sec", limits.bytes_per_s, limits.bytes_per_s_max),
+        ("total_iops_sec", limits.iops, limits.iops_max),
+    ):
+        if limit:
+            ET.SubElement(tune, name).text = str(limit)
+        if burst:
+            ET.SubElement(tune, f"{name}_max").text = str(burst)
+            ET.SubElement(tune, f"{name}_max_length").text = str(BURST_S)
+    yield tune
+
+
 def volume_disk(domain: DomainDescription, storage: str, image: str | None) -> ET.Element:
     """The overlay on the base image. ``image``: as :func:`domain_xml` takes it."""
     disk = ET.Element("disk", type="file", device="disk")
-    ET.SubElement(disk, "driver", name="qemu", type="qcow2", discard="unmap")
+    _driver(disk, "qcow2")
     ET.SubElement(disk, "source", file=file_path(storage, "volumes", domain.volume))
     if image is not None:
         disk.append(_image_beneath(home_of(storage, domain.volume), image))
     ET.SubElement(disk, "target", dev="vda", bus="virtio")
+    disk.extend(_limits(domain.disk_limits))
     ET.SubElement(disk, "boot", order="1")
     return disk
 
@@ -271,10 +295,11 @@ def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
     """Data volumes, from ``vdb`` on. Raw: no guest can write a header that would be taken for one."""
     for letter, name in zip(ascii_lowercase[1:], domain.data, strict=False):
         disk = ET.Element("disk", type="file", device="disk")
-        ET.SubElement(disk, "driver", name="qemu", type="raw", discard="unmap")
+        _driver(disk, "raw")
         ET.SubElement(disk, "source", file=file_path(storage, "data", name))
         ET.SubElement(disk, "backingStore")
         ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
+        disk.extend(_limits(domain.disk_limits))
         ET.SubElement(disk, "serial").text = name.partition(".")[0][:20]
         yield disk
 

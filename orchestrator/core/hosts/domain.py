@@ -3,17 +3,75 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
 from orchestrator.core.overlay import Port
+from orchestrator.core.units import GIB, MIB, show_size
 
 BootPolicy = Literal["local", "ask-controller"]
 """After a reboot of its host a running VM is started again by the agent alone, or only when a controller says so."""
 Firmware = Literal["bios", "uefi"]
 """What a guest boots by. UEFI comes without Secure Boot, and with variables of the VM's own."""
+
+
+MIN_BYTES_PER_S, MAX_BYTES_PER_S = MIB, 1024 * GIB
+MIN_IOPS, MAX_IOPS = 10, 10_000_000
+"""A guest whose disk has less does not boot in any time that somebody waits; more is no limit."""
+BURST_S = 10
+"""How long a disk may go as fast as its bursts say, after it was idle long enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskLimits:
+    """What a disk may do in a second, reads and writes together; 0: as much as it can."""
+
+    bytes_per_s: int = 0
+    """In bytes."""
+    iops: int = 0
+    """Requests."""
+    bytes_per_s_max: int = 0
+    """In bursts of at most 10 s; 0: no more than the limit."""
+    iops_max: int = 0
+    """The same of requests."""
+
+    @classmethod
+    def of_offering(cls, said: Callable[[str], int | None]) -> DiskLimits | None:
+        """``said``: value of an offering's field; None: it says nothing of disks."""
+        limits = cls(**{member.name: said(f"disk_{member.name}") or 0 for member in fields(cls)})
+        return None if limits == cls() else limits
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        numbers = (
+            ("", self.bytes_per_s, self.iops),
+            ("in bursts ", self.bytes_per_s_max, self.iops_max),
+        )
+        parts = (
+            (f"{before}{show_size(size)}/s" if size else "", f"{before}{iops} requests/s" if iops else "")
+            for before, size, iops in numbers
+        )
+        return ", ".join(filter(None, (part for both in parts for part in both)))
+
+    @property
+    def problem(self) -> tuple[str, str] | None:
+        """Which number no disk can have, and why; None: all is well."""
+        bounds = (
+            ("bytes_per_s", MIN_BYTES_PER_S, MAX_BYTES_PER_S, "bytes"),
+            ("iops", MIN_IOPS, MAX_IOPS, "requests"),
+        )
+        for name, at_least, at_most, what in bounds:
+            limit, burst = getattr(self, name), getattr(self, f"{name}_max")
+            for named, number in ((name, limit), (f"{name}_max", burst)):
+                if number and not at_least <= number <= at_most:
+                    return named, f"a disk is limited to {at_least} to {at_most} {what} a second"
+            if burst and not 0 < limit <= burst:
+                return f"{name}_max", f"bursts need a limit of {what} a second that is not above them"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +105,8 @@ class DomainDescription:
     """PCI address of the virtual function of a network card that it has."""
     ports: tuple[Port, ...] = ()
     """On those of its networks that OVN carries: libvirt has none of that name."""
+    disk_limits: DiskLimits | None = None
+    """Of its disk, and of each data volume."""
 
     @property
     def networks(self) -> tuple[str, ...]:

@@ -187,6 +187,7 @@ class FileSnapshot:
 
     name: str
     size_bytes: int
+    """What it takes of the disk, without its holes."""
     owner: str | None
 
 

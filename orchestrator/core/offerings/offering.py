@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, VgpuParameters
-from orchestrator.core.hosts.domain import Firmware
+from orchestrator.core.hosts.domain import DiskLimits, Firmware
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.labels import KEPT_FOR, Labels
 from orchestrator.core.units import GIB, MIB, show_size
@@ -71,6 +72,14 @@ class Offering:
     """The same of its disk, like 100GiB."""
     pool: str | None = None
     """Pool that its disk lies in where its request names none; None: as its tenant's policy says."""
+    disk_bytes_per_s: int | None = None
+    """What each disk of its VMs may read and write in a second, in bytes; None: as much as it can."""
+    disk_iops: int | None = None
+    """The same in requests."""
+    disk_bytes_per_s_max: int | None = None
+    """The same in bytes, in bursts of at most 10 s; None: no more than the limit."""
+    disk_iops_max: int | None = None
+    """The same in requests."""
     mixed_sizes: bool = False
     """The GPU is in heterogeneous mode: vGPUs of several sizes may share it."""
     numa: NumaPolicy = "prefer"
@@ -114,6 +123,11 @@ class Offering:
     def devices(self) -> int:
         """vGPUs or whole GPUs in one VM."""
         return self.gpu_count or self.vgpu_count
+
+    @property
+    def disk_limits(self) -> DiskLimits | None:
+        """Of each disk of its VMs; None: there are none."""
+        return DiskLimits.of_offering(partial(getattr, self))
 
     @property
     def page_kib(self) -> int:

@@ -292,6 +292,12 @@ def _memory_is_whole_pages(offering: Offering, _: OfferingFacts) -> Iterator[Vio
         )
 
 
+def _disk_limits_can_be_kept(offering: Offering, _: OfferingFacts) -> Iterator[Violation]:
+    problem = None if offering.disk_limits is None else offering.disk_limits.problem
+    if problem is not None:
+        yield Violation(rule="disk_limits.range", field=f"disk_{problem[0]}", message=problem[1])
+
+
 def _roles_can_be_run(offering: Offering, _: OfferingFacts) -> Iterator[Violation]:
     try:
         roles = check_roles(offering.provision) if offering.provision else ()
@@ -324,5 +330,6 @@ RULES: tuple[Rule, ...] = (
     _gpu_count_is_a_partition,
     _migration_is_possible,
     _memory_is_whole_pages,
+    _disk_limits_can_be_kept,
     _roles_can_be_run,
 )

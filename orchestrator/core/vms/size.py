@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.claim import Claim, DeviceClaim
 from orchestrator.core.vms.vm import Vm
@@ -39,10 +40,13 @@ class HeldSize:
     """What the other size takes of GPUs beyond it; None: nothing."""
     beside_devices: tuple[Device, ...]
     """Of ``beside``, in its order."""
+    disk_limits: DiskLimits | None = None
 
     def of(self, vm: Vm) -> Vm:
         """The VM of that size."""
-        spec = replace(vm.spec, profile=self.profile, vcpus=self.vcpus, memory_mib=self.memory_mib)
+        spec = replace(
+            vm.spec, profile=self.profile, vcpus=self.vcpus, memory_mib=self.memory_mib, disk_limits=self.disk_limits
+        )
         return replace(vm, spec=spec, devices=self.devices, cpus=self.cpus, nic=self.nic)
 
     def place_for(self, vm: Vm) -> Vm:
@@ -83,6 +87,7 @@ def _size(own: tuple[Vm, Claim], other: tuple[Vm, Claim], place: str, slots_of: 
         place=place,
         beside=kept if beside else None,
         beside_devices=tuple(device for _, device in beside),
+        disk_limits=vm.spec.disk_limits,
     )
 
 

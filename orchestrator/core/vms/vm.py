@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
-from orchestrator.core.hosts.domain import BootPolicy, DomainDescription, Firmware, MadeAs
+from orchestrator.core.hosts.domain import BootPolicy, DiskLimits, DomainDescription, Firmware, MadeAs
 from orchestrator.core.hosts.features import SWITCHES
 from orchestrator.core.hosts.nic import NicKind, NicPlace
 from orchestrator.core.hosts.pool import disk_file, pool_of
@@ -151,6 +151,8 @@ class VmSpec(VmShape):
     """Say nothing about what the VM is."""
     protected: bool = field(default=False, compare=False)
     """Whether it is refused to delete it until this is taken back."""
+    disk_limits: DiskLimits | None = field(default=None, compare=False)
+    """Of its disk and of each data volume, as its profile said when it got it; None: none."""
     adopted: str | None = None
     """Name of the libvirt domain that it was before it was adopted. Its definition and its disks are not ours:
     we never write or delete them. None: we made it."""
@@ -172,6 +174,7 @@ class VmSpec(VmShape):
             volumes=tuple(file_name.removesuffix(DATA_FILE) for file_name in was.data),
             pool=pool_of(was.volume),
             boot_policy=made.boot_policy,
+            disk_limits=was.disk_limits,
             **{switch: getattr(was, switch) for switch in SWITCHES},
         )
 
@@ -275,5 +278,6 @@ class Vm:
             firmware=self.firmware,
             nic=None if self.nic is None else self.nic.function,
             ports=self.ports,
+            disk_limits=self.spec.disk_limits,
             **{switch: bool(getattr(self.spec, switch)) for switch in SWITCHES},
         )

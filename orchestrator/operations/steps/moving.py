@@ -184,7 +184,8 @@ def exchange(tx: Transaction, vm: Vm, place: str) -> None:
     arrived = tx.vms.find_id(place)
     tx.places.exchange(vm.id, place)
     size = vm.spec if arrived is None else arrived.spec
-    spec = replace(vm.spec, profile=size.profile, vcpus=size.vcpus, memory_mib=size.memory_mib, host=None, gpu=None)
+    of_size = {name: getattr(size, name) for name in ("profile", "vcpus", "memory_mib", "disk_limits")}
+    spec = replace(vm.spec, **of_size, host=None, gpu=None)
     moved = tx.vms.find_id(vm.id)
     if moved is not None and moved.spec != spec:
         tx.vms.update(replace(moved, spec=spec))

@@ -157,7 +157,7 @@ def _spec_of(fleet: FleetIndex, vm: Vm, request: ResizeVm) -> VmSpec:
     offering = known.resolve(request.profile)
     check_supported(offering)
     wanted = replace(vm.spec, profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib)
-    return known.sized(wanted, offering)
+    return replace(known.sized(wanted, offering), disk_limits=offering.disk_limits)
 
 
 def _like_before(vm: Vm, plan: VmPlan, spec: VmSpec) -> VmPlan:

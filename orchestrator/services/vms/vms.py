@@ -147,6 +147,7 @@ class VmService(VmListing):
         on_hosts = tuple(volume.on_hosts for volume in volumes)
         pool = pool_on_hosts(tx, request.pool, request.tenant, offering)
         spec = spec_of(known.sized(request, offering), secret, networks, on_hosts, pool)
+        spec = replace(spec, disk_limits=offering.disk_limits)
         check_pool_has(tx, pool, spec.disk_bytes)
         roles = wanted_roles(request, offering)
         fitting = self.making_way.fitting(tx, request, may_ask=may_ask)

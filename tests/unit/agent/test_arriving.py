@@ -73,6 +73,15 @@ def test_what_libvirt_fills_in_of_a_running_one_is_let_in() -> None:
     assert differences(defined(), filled) == ()
 
 
+@pytest.mark.parametrize(("said", "told"), [("unmap", ()), ("on", ("/devices/disk/driver/@detect_zeroes",))])
+def test_one_that_was_started_before_zeros_gave_room_back_is_let_in(said: str, told: tuple[str, ...]) -> None:
+    zeroes = "discard='unmap' detect_zeroes='unmap'"
+    own = defined().replace("discard='unmap'", zeroes)
+    assert own != defined()
+    assert differences(own, sent()) == differences(defined(), sent().replace("discard='unmap'", zeroes)) == ()
+    assert differences(own, sent().replace("discard='unmap'", f"discard='unmap' detect_zeroes='{said}'")) == told
+
+
 @pytest.mark.parametrize(("driver", "told"), [("name='vfio'", ()), ("name='xen'", ("/devices/hostdev/driver",))])
 def test_a_running_function_s_driver_is_let_in_when_it_is_vfio(driver: str, told: tuple[str, ...]) -> None:
     """QEMU's driver for libvirt writes it into what is defined without, once it starts."""
@@ -114,6 +123,8 @@ ATTACKS = {
     "no filter": ("<filterref filter='vgpuctl-guest'>", "<filterref filter='allow-arp'>"),
     "learns any address": ("value='dhcp'", "value='any'"),
     "not isolated": ("<port isolated='yes'/>", ""),
+    "fewer limits": ("<target dev='vda' bus='virtio'/>", ("<target dev='vda' bus='virtio'/><iotune><total_iops_sec>9"
+                     "</total_iops_sec></iotune>")),
     "another card": ("52:54:00:64:af:51", "52:54:00:64:af:52"),
     "vcpus": (">2</vcpu>", ">200</vcpu>"),
     "CPUs": ("<vcpu placement='static'>", "<vcpu placement='static' cpuset='0'>"),

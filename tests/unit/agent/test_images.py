@@ -143,6 +143,24 @@ def outcome(act: Callable[[], object]) -> str:
     return "done"
 
 
+def test_what_a_guest_has_freed_of_its_disk_is_not_counted_any_more(storage: Storage) -> None:
+    """The file is as long as before: what is freed are holes in it."""
+    digest = received(storage, b"\0" * MIB, "raw")
+    storage.create_volume(
+        CreateVolume(vm="a", volume="a.qcow2", base_sha256=digest, base_format="raw", size_bytes=64 * MIB)
+    )
+    path = storage.paths.volumes / "a.qcow2"
+    for written, least, most in ((b"x" * 8 * MIB, 8 * MIB, 10 * MIB), (b"", 0, 2 * MIB)):
+        with path.open("r+b") as file:
+            file.truncate(2 * MIB)
+            file.seek(2 * MIB)
+            file.write(written)
+            file.truncate(10 * MIB)
+        (seen,) = storage.volumes()
+        assert least <= seen.size_bytes <= most
+        assert path.stat().st_size == 10 * MIB
+
+
 def test_a_disk_of_another_size_or_owner_is_a_conflict(storage: Storage, tmp_path: Path) -> None:
     digest = received(storage, b"\0" * MIB, "raw")
     volume = CreateVolume(vm="a", volume="a.qcow2", base_sha256=digest, base_format="raw", size_bytes=32 * MIB)

@@ -20,10 +20,12 @@ from orchestrator.core.domain_xml.interface import GUARD, mac_address
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.network import bridged_xml, network_xml
 from orchestrator.core.vms.vm import Vm, VmSpec
 from tests.fakes.golden import GOLDEN, check_golden
+from tests.unit.core.relaxng import is_valid
 
 DEFINITIONS = GOLDEN / "domain_xml"
 
@@ -149,6 +151,46 @@ def test_a_tpm_is_asked_for_as_golden_and_libvirt_keeps_it(judge: libvirt.virCon
     wanted = replace(wanted, spec=replace(wanted.spec, tpm=True))
     kept = ET.fromstring(kept_as_golden(text_of(wanted) + "\n", DEFINITIONS / "tpm.xml", judge))
     assert kept.find("devices/tpm[@model='tpm-tis']/backend[@type='emulator'][@version='2.0']") is not None
+
+
+def test_limits_of_disks_are_as_golden_and_libvirt_keeps_them(judge: libvirt.virConnect) -> None:
+    limits = DiskLimits(bytes_per_s=200 * 1024**2, iops=500, bytes_per_s_max=400 * 1024**2, iops_max=2000)
+    spec = replace(SPEC, disk_limits=limits, volumes=(f"data.{'5f' * 4}-0000-4000-8000-000000000001",))
+    kept = ET.fromstring(kept_as_golden(text_of(vm(DEVICES["mdev"], spec)) + "\n", DEFINITIONS / "limits.xml", judge))
+    tuned = [{part.tag: part.text for part in tune} for tune in kept.findall("devices/disk[@device='disk']/iotune")]
+    assert tuned == [
+        {
+            "total_bytes_sec": "209715200", "total_iops_sec": "500",
+            "total_bytes_sec_max": "419430400", "total_iops_sec_max": "2000",
+            "total_bytes_sec_max_length": "10", "total_iops_sec_max_length": "10",
+        }
+    ] * 2  # fmt: skip
+    assert kept.find("devices/disk[@device='cdrom']/iotune") is None
+    written = kept.findall("devices/disk[@device='disk']/driver")
+    assert {(disk.get("discard"), disk.get("detect_zeroes")) for disk in written} == {("unmap", "unmap")}
+
+
+_NUMBERS = st.one_of(st.just(0), st.integers(-5, 2**63), st.sampled_from((10, 1024**2, 10_000_000, 1024**4)))
+
+
+@given(st.builds(DiskLimits, bytes_per_s=_NUMBERS, iops=_NUMBERS, bytes_per_s_max=_NUMBERS, iops_max=_NUMBERS))
+def test_limits_that_are_taken_are_ones_that_libvirt_and_qemu_take(limits: DiskLimits) -> None:
+    """QEMU's throttling takes at most 1e15, and no burst without a limit or below it."""
+    limited = vm(DEVICES["mdev"], replace(SPEC, disk_limits=limits))
+    if limits.problem is not None:
+        with pytest.raises(InvalidInput):
+            text_of(limited)
+        return
+    text = text_of(limited)
+    assert is_valid("domain.rng", text)
+    tune = ET.fromstring(text).find("devices/disk/iotune")
+    assert tune is not None
+    said = {part.tag: int(part.text or "") for part in tune}
+    for name in ("total_bytes_sec", "total_iops_sec"):
+        burst, length = said.get(f"{name}_max", 0), said.get(f"{name}_max_length", 0)
+        assert 0 <= said.get(name, 0) <= 10**15
+        assert (burst > 0) == (length > 0)
+        assert burst == 0 or 0 < said[name] <= burst <= 10**15 // length
 
 
 GIB = 1 << 30

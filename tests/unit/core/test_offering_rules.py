@@ -54,6 +54,9 @@ LEGAL = {
     ),
     "a partition of a baseboard": Offering(name="x", kind="passthrough", gpu_count=4, gpu_models=H100),
     "three GPUs without a baseboard": Offering(name="x", kind="passthrough", gpu_count=3, gpu_models=("L40S",)),
+    "disks with limits": Offering(
+        name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", disk_bytes_per_s=2**20, disk_iops=10, disk_iops_max=10
+    ),
     "any GPU instance of a size": Offering(name="x", kind="mig", mig_profile="2g.20gb"),
     "a type that no table knows": Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA Z9-8C", parameters=UVM, mixed_sizes=True
@@ -63,6 +66,11 @@ LEGAL = {
 FORBIDDEN: list[tuple[str, Offering]] = [
     ("memory.not_whole_pages", Offering(
         name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", hugepages="1G", memory="4.5GiB")),
+    ("disk_limits.range", Offering(name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", disk_iops=9)),
+    ("disk_limits.range", Offering(name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", disk_bytes_per_s=-1)),
+    ("disk_limits.range", Offering(name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", disk_iops_max=100)),
+    ("disk_limits.range", Offering(
+        name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", disk_iops=200, disk_iops_max=100)),
     ("provision.role_unknown", Offering(
         name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", provision=("guest_nobody_knows",)
     )),

@@ -112,6 +112,18 @@ options:
   pool:
     description: "Pool that its disk lies in where its request names none; left out: as its tenant's policy says."
     type: str
+  disk_bytes_per_s:
+    description: "What each disk of its VMs may read and write in a second, in bytes; left out: as much as it can."
+    type: int
+  disk_iops:
+    description: The same in requests.
+    type: int
+  disk_bytes_per_s_max:
+    description: "The same in bytes, in bursts of at most 10 s; left out: no more than the limit."
+    type: int
+  disk_iops_max:
+    description: The same in requests.
+    type: int
   mixed_sizes:
     description: "The GPU is in heterogeneous mode: vGPUs of several sizes may share it."
     type: bool
@@ -217,6 +229,10 @@ FORM = {
     "memory": {"type": "str"},
     "disk": {"type": "str"},
     "pool": {"type": "str"},
+    "disk_bytes_per_s": {"type": "int"},
+    "disk_iops": {"type": "int"},
+    "disk_bytes_per_s_max": {"type": "int"},
+    "disk_iops_max": {"type": "int"},
     "mixed_sizes": {"type": "bool", "default": False},
     "numa": {"type": "str", "choices": ["any", "prefer", "strict"], "default": "prefer"},
     "cpu": {"type": "str", "choices": ["shared", "pinned"], "default": "shared"},
