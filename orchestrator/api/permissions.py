@@ -185,6 +185,7 @@ RULES: Final[dict[str, Rule]] = {
     "DELETE /v1/volumes/{name}": Rule("query", _USE),
     "POST /v1/volumes/{name}/attach": Rule("query", _USE),
     "POST /v1/volumes/{name}/detach": Rule("query", _USE),
+    "POST /v1/volumes/{name}/limit": Rule("query", _USE),
     "POST /v1/volumes/{name}/resize": Rule("query", _USE),
     "GET /v1/operations": Rule("list", _SEE),
     "GET /v1/operations/{operation_id}": Rule("operation", _SEE),

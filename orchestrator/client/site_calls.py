@@ -33,6 +33,10 @@ class SiteCalls:
         """What it had in memory is gone then."""
         return self._post(path_of("vms", name, "discard-suspended"), tenant=tenant)
 
+    def limit_volume(self, name: str, limits: Body, tenant: str) -> models.Started:
+        """``max_bytes_per_s``, ``max_iops``; 0: none. Also while a VM runs that has it."""
+        return self._post(path_of("volumes", name, "limit"), limits, tenant=tenant)
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 

@@ -72,6 +72,7 @@ KINDS = frozenset(
         "attach_volume",
         "detach_volume",
         "grow_volume",
+        "limit_volume",
         "attach_network",
         "detach_network",
         "delete_volume",

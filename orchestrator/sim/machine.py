@@ -60,8 +60,8 @@ class Domain:
     memory_words: str = "any"
     uefi: bool = False
     """It boots by UEFI, and has a file of variables from its first start on."""
-    disk_limits: DiskLimits | None = None
-    """Of each of its disks."""
+    limits: tuple[DiskLimits | None, ...] = (None,)
+    """Of each of its disks, and of data volumes beside that."""
     pages: dict[str, int] = field(default_factory=dict)
     """MiB of huge pages that it takes, by ``KiB:NUMA node``."""
 

@@ -30,6 +30,7 @@ def plug(machine: SimulatedMachine, action: PlugDevices) -> ActionResult:
     for file in filter(pool_of, data):
         pool_with(machine, file).writers[file] = machine.machine_id, action.vm
     domain.data, domain.cards, domain.free_ports = data, cards, domain.free_ports - more
+    domain.limits = (action.domain.disk_limits, *action.domain.data_limits)
     may_die(machine)
     return result
 

@@ -235,16 +235,8 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
 
 
 _OF_THE_HOST = (
-    "running",
-    "paused",
-    "address",
-    "started_at",
-    "vcpus",
-    "memory_mib",
-    "disk_bytes",
-    "adopted",
-    "free_ports",
-)
+    "running", "paused", "address", "started_at", "vcpus", "memory_mib", "disk_bytes", "adopted", "free_ports",
+)  # fmt: skip
 """What of a domain no definition of ours changes."""
 
 
@@ -258,7 +250,7 @@ def _described(domain: DomainDescription) -> Domain:
         affinity=() if domain.cpus is None else place.affinity,
         memory_words=place.memory_words,
         uefi=domain.firmware == "uefi",
-        disk_limits=domain.disk_limits,
+        limits=(domain.disk_limits, *domain.data_limits),
         pages={f"{place.page_kib}:{node}": mib for node, mib in zip(place.nodes, place.page_mib, strict=False)},
     )
 

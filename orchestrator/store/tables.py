@@ -118,9 +118,9 @@ volumes = Table(
     Column("name", String(63), nullable=False), Column("size_bytes", BigInteger, nullable=False),
     Column("host", String(63), index=True), Column("vm", String(36), index=True),
     Column("state", String(20), nullable=False), Column("created_at", Float, nullable=False),
-    Column("about", JSON(none_as_null=True)), Column("pool", String(23)), UniqueConstraint("tenant", "name"),
+    Column("about", JSON(none_as_null=True)), Column("pool", String(23)), Column("max_bytes_per_s", BigInteger),
+    Column("max_iops", BigInteger), UniqueConstraint("tenant", "name"),
 )  # fmt: skip
-
 driver_bundles = Table(
     "driver_bundles", metadata,
     Column("sha256", String(64), primary_key=True), Column("content", JSON, nullable=False),

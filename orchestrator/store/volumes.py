@@ -146,6 +146,10 @@ class Volumes:
         """What people say of it."""
         self._set(volume_id, about=about_values(about))
 
+    def limit(self, volume_id: str, max_bytes_per_s: int | None, max_iops: int | None) -> None:
+        """None: any."""
+        self._set(volume_id, max_bytes_per_s=max_bytes_per_s, max_iops=max_iops)
+
     def remove(self, volume_id: str) -> None:
         """Gone already is fine."""
         volume = self.find_id(volume_id)

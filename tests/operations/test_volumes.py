@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -12,6 +13,7 @@ from orchestrator.core.actions.volumes import (
     CreateDataVolume,
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.vms.volume import Volume
 from orchestrator.services.messages import CreateVm, Started
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
@@ -119,6 +121,46 @@ def test_a_running_vm_gets_volumes_and_gives_them_back(plane: ControlPlane) -> N
     done(plane, volumes.detach("default", "data", "train"))
     assert (volume(plane).vm, data_of(machine.domains[vm.id][0])) == (None, ())
     assert plane.services.vms.get("default", "train").state == "running"
+
+
+def iops(plane: ControlPlane, host: str = T4_HOST) -> list[str | None]:
+    """Of the disks of the VM's domain that are limited, in their order."""
+    xml, _ = plane.machine(host).domains[plane.services.vms.get("default", "train").id]
+    return [tune.findtext("total_iops_sec") for tune in ET.fromstring(xml).iter("iotune")]
+
+
+def test_limits_of_a_volume_hold_in_each_vm_that_has_it(plane: ControlPlane) -> None:
+    volumes, vms = plane.services.volumes, plane.services.vms
+    volumes.create("default", "data", SIZE, limits=DiskLimits(iops=500))
+    assert volumes.create("default", "data", SIZE).volume.max_iops == 500, "the same again"
+    refused("volume.exists", Conflict, lambda: volumes.create("default", "data", SIZE, limits=DiskLimits(iops=600)))
+    done(plane, vms.create(having("data")))
+    assert iops(plane) == ["500"]
+    done(plane, volumes.limit("default", "data", None, 300))
+    assert (iops(plane), vms.get("default", "train").state, volume(plane).max_iops) == (["300"], "running", 300)
+    assert volumes.limit("default", "data", None, 300).existing
+    done(plane, vms.stop("default", "train"))
+    done(plane, volumes.limit("default", "data", 2**20, None))
+    done(plane, volumes.detach("default", "data", "train"))
+    assert iops(plane) == []
+    assert volumes.limit("default", "data", None, 200).operation is None, "no VM has it"
+    done(plane, volumes.attach("default", "data", "train"))
+    done(plane, vms.start("default", "train"))
+    assert iops(plane) == ["200"]
+    done(plane, volumes.limit("default", "data", 0, 0))
+    assert (iops(plane), volume(plane).max_bytes_per_s, volume(plane).max_iops) == ([], None, None)
+
+
+def test_limits_that_no_volume_can_have_are_refused(plane: ControlPlane) -> None:
+    volumes = plane.services.volumes
+    volumes.create("default", "data", SIZE)
+    refused("volume.limits_invalid", InvalidInput, lambda: volumes.limit("default", "data", None, 9))
+    refused("volume.limits_invalid", InvalidInput, lambda: volumes.limit("default", "data", 1, None))
+    refused(
+        "volume.limits_invalid", InvalidInput, lambda: volumes.create("default", "b", SIZE, limits=DiskLimits(iops=-1))
+    )
+    refused("volume.unknown", NotFound, lambda: volumes.limit("default", "nothing", 0, 0))
+    assert (volume(plane).max_iops, volume(plane).max_bytes_per_s) == (None, None)
 
 
 def test_a_volume_becomes_larger_and_never_smaller(plane: ControlPlane) -> None:

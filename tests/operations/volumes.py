@@ -80,6 +80,10 @@ def grow(plane: ControlPlane) -> str | None:
     return plane.services.volumes.resize("default", "data", 2 * SIZE).operation
 
 
+def limit(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.limit("default", "data", None, 300).operation
+
+
 def with_running_vm(plane: ControlPlane) -> None:
     with_stopped_vm(plane)
     plane.services.vms.start("default", "train")
@@ -95,6 +99,8 @@ CASES = (
     ("plug volume out", "detach_volume", with_running_vm_that_has_it, detach),
     ("grow volume", "grow_volume", with_made_volume, grow),
     ("grow volume of a running vm", "grow_volume", with_running_vm_that_has_it, grow),
+    ("limit volume", "limit_volume", with_vm_that_has_it, limit),
+    ("limit volume of a running vm", "limit_volume", with_running_vm_that_has_it, limit),
     ("delete vm with a volume", "delete_vm", with_running_vm_that_has_it, delete_vm),
     ("delete volume", "delete_volume", with_made_volume, delete),
 )

@@ -132,6 +132,11 @@ def _is_vfio(driver: ET.Element) -> bool:
     return driver.attrib == {"name": "vfio"} and not len(driver)
 
 
+def _is_usual_burst(length: ET.Element) -> bool:
+    """Seconds, which libvirt writes down of bursts that were taken away."""
+    return length.text == "1"
+
+
 def _is_learnt_server(parameter: ET.Element) -> bool:
     """Who answers DHCP differs with the host; our filter drops such answers of every VM."""
     return parameter.get("name") == "DHCPSERVER" and bool(
@@ -145,6 +150,7 @@ _JUDGES: Final[dict[str, Callable[[ET.Element], bool]]] = {
     "/seclabel": _is_label,
     "/os/loader": _is_installed_loader,
     "/devices/hostdev/driver": _is_vfio,
+    **{f"/devices/disk/iotune/total_{what}_sec_max_length": _is_usual_burst for what in ("bytes", "iops")},
     "/os/nvram": _has_installed_template,
     "/devices/interface/filterref/parameter": _is_learnt_server,
     **{f"/devices/{tag}": _is_implicit for tag in _IMPLICIT},

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data volumes and network cards of a domain that runs: attached and detached, and the size of its disks."""
+"""Data volumes and network cards of a domain that runs: attached and detached, the size and limits of its disks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
@@ -17,6 +17,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.domain_xml.interface import is_overlay, mac_address
 from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.hosts.domain import BURST_S
 from orchestrator.core.vms.network import MAX_CARDS
 
 _LET_GO_S: Final = 30.0
@@ -27,6 +28,7 @@ _DATA: Final = "data"
 _LIVE: Final = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _CONFIG: Final = libvirt.VIR_DOMAIN_AFFECT_CONFIG
 
+_LIMITS: Final = ("total_bytes_sec", "total_iops_sec", "total_bytes_sec_max", "total_iops_sec_max")
 Plugs = dict[tuple[str, ...], ET.Element]
 """What is plugged in and out, by what it is: a volume's file, a card's address and network."""
 
@@ -47,7 +49,13 @@ class Plugging:
         :raises Fatal: ``vm.device_kept``: the guest has not let go, and may yet; ``vm.plug_refused``"""
         wanted, live, defined = self._plugs(vm, xml), self._running(vm), self._plugs(vm, self.domains.definition(vm))
         self._check_ports(vm, wanted.keys() - live.keys(), live.keys() - wanted.keys())
-        if wanted.keys() == live.keys() == defined.keys():
+        to_limit = [
+            (plugs[key], _limits_of(wanted[key]), flag)
+            for plugs, flag in ((live, _LIVE), (defined, _CONFIG))
+            for key in plugs.keys() & wanted.keys()
+            if _limits_of(plugs[key]) != _limits_of(wanted[key])
+        ]
+        if wanted.keys() == live.keys() == defined.keys() and not to_limit:
             return ActionResult(changed=False)
         self.domains.definition_changes(vm)
         for key in [key for key in live if key not in wanted]:
@@ -57,7 +65,22 @@ class Plugging:
         for key in [key for key in wanted if key not in live or key not in defined]:
             device = self._named(vm, wanted[key])
             self._call(vm, "attachDeviceFlags", device, _LIVE * (key not in live) | _CONFIG * (key not in defined))
+        for device, limits, flag in to_limit:
+            self._limit(vm, _of(device, "target", "dev"), limits, flag)
         return ActionResult(changed=True)
+
+    def _limit(self, vm: str, target: str, limits: Mapping[str, int], flag: int) -> None:
+        """All numbers are said, as libvirt keeps those that are not, and QEMU takes no length of bursts that are none.
+
+        :raises Fatal: ``vm.limit_refused``"""
+        numbers = {name: limits.get(name, 0) for name in _LIMITS}
+        numbers |= {f"{name}_length": BURST_S if numbers[name] else 0 for name in _LIMITS if name.endswith("_max")}
+        self.domains.on_own_domain(
+            vm,
+            lambda domain: domain.setBlockIoTune(target, numbers, flag),
+            code="vm.limit_refused",
+            message="libvirt refused to limit the VM's disk",
+        )
 
     def resize(self, vm: str, path: Path, size_bytes: int) -> bool:
         """Make a raw disk larger whose file a running domain has; its guest is told. False: none has it.
@@ -142,6 +165,11 @@ class Plugging:
         self.domains.on_own_domain(
             vm, call, code="vm.plug_refused", message=f"libvirt refused to change the VM's {device.tag}"
         )
+
+
+def _limits_of(device: ET.Element) -> dict[str, int]:
+    """By libvirt's names; nothing of what is no disk."""
+    return {name: int(text) for name in _LIMITS if (text := device.findtext(f"iotune/{name}"))}
 
 
 def _of(device: ET.Element, part: str, name: str) -> str:

@@ -14,6 +14,7 @@ from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import SelectorOf, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.hosts.domain import MAX_BYTES_PER_S, MAX_IOPS, DiskLimits
 from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.labels import selects
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
@@ -36,6 +37,19 @@ class CreateVolumeBody(StrictForm, example={"name": "data", "size_bytes": 214748
     pool: Name | None = None
     """Which it shall lie in, so that each host that has the pool reaches it; none: on a host's own disk; null: as its
     tenant's policy says."""
+    max_bytes_per_s: int = Field(default=0, ge=0, le=MAX_BYTES_PER_S)
+    """What its VM may read and write of it in a second together, in bytes; 0: as much as its offering says."""
+    max_iops: int = Field(default=0, ge=0, le=MAX_IOPS)
+    """The same in requests."""
+
+
+class LimitVolumeBody(StrictForm, example={"max_iops": 500}):
+    """What a VM may read and write of a volume in a second together; what is not named stays."""
+
+    max_bytes_per_s: int | None = Field(default=None, ge=0, le=MAX_BYTES_PER_S)
+    """In bytes; 0: as much as its offering says; null: it stays."""
+    max_iops: int | None = Field(default=None, ge=0, le=MAX_IOPS)
+    """The same in requests."""
 
 
 class AttachVolumeBody(StrictForm, example={"vm": "train"}):
@@ -69,6 +83,8 @@ class DataVolumeAnswer(AboutAnswer):
     """Where it lies; null: nowhere yet, in a pool, and for a tenant."""
     pool: str | None
     """Name of the pool that it lies in; null: in none."""
+    max_bytes_per_s: int | None
+    max_iops: int | None
     created_at: Moment
 
     @classmethod
@@ -88,7 +104,8 @@ def create(response: Response, body: CreateVolumeBody, services: ServicesOf, cal
     """Create a data volume. Its file is made when it is first attached."""
     check_may_name_place(caller, body.host)
     located(response, "volumes", body.name)
-    made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host, body.pool)
+    limits = DiskLimits(bytes_per_s=body.max_bytes_per_s, iops=body.max_iops)
+    made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host, body.pool, limits=limits)
     return DataVolumeAnswer.of(made, watching=watches_pool(caller))
 
 
@@ -170,3 +187,16 @@ def resize(
 ) -> StartedAnswer:
     """Resize a volume. It becomes larger, also while a VM runs that has it; none ever shrinks."""
     return started(response, services.volumes.resize(tenant, name, body.size_bytes), caller.tenants)
+
+
+@router.post("/{name}/limit", status_code=202)
+def limit(
+    response: Response,
+    name: NameInPath,
+    body: LimitVolumeBody,
+    services: ServicesOf,
+    caller: CallerOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> StartedAnswer:
+    """Limit a volume. What its VM may read and write of it in a second, also while it runs."""
+    return started(response, services.volumes.limit(tenant, name, body.max_bytes_per_s, body.max_iops), caller.tenants)

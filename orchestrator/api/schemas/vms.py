@@ -182,7 +182,7 @@ class AdoptVmBody(StrictForm, example={"host": "gpu-1", "domain": "byhand", "ten
         return AdoptVm(**self.model_dump())
 
 
-class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data"}):
+class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data", "volume_limits"}):
     """A VM. ``state`` is what the database says; while its host does not answer, nobody knows better."""
 
     copied_from = (Vm,)

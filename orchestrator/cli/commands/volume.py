@@ -27,14 +27,15 @@ from orchestrator.cli.parameters import (
     vm_name,
 )
 from orchestrator.cli.progress import follow
-from orchestrator.cli.said import SAID, said_of, something_said
+from orchestrator.cli.said import SAID, need_something, said_by, said_of
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format, format_of, session_of
 from orchestrator.cli.table import Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
 from orchestrator.client.connection import Json
+from orchestrator.core.hosts.domain import MAX_BYTES_PER_S, MIN_BYTES_PER_S, DiskLimits
 from orchestrator.core.names import check_name
-from orchestrator.core.units import show_size
+from orchestrator.core.units import parse_size, show_size
 from orchestrator.core.vms.vm import disk_bytes
 
 app = new_group("Data volumes: disks that stay when the VM goes that has them.")
@@ -77,6 +78,33 @@ OnHost = Annotated[
 ]  # fmt: skip
 
 
+MaxBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--max-bytes-per-s",
+        help="What its VM may read and write of it in a second, like 200MiB; 0: as its offering says.",
+    ),
+]
+MaxIops = Annotated[int | None, typer.Option("--max-iops", help="The same in requests; 0: as its offering says.")]
+
+
+def _limits(max_bytes_per_s: str | None, max_iops: int | None) -> dict[str, int]:
+    limits = {} if max_iops is None else {"max_iops": max_iops}
+    if max_bytes_per_s is not None:
+        least, most = MIN_BYTES_PER_S, MAX_BYTES_PER_S
+        size = 0 if max_bytes_per_s == "0" else parse_size(
+            max_bytes_per_s, field="max_bytes_per_s", at_least=least, at_most=most
+        )  # fmt: skip
+        limits["max_bytes_per_s"] = size
+    return limits
+
+
+def _limits_of(volume: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nothing of one that has none. Older servers do not say."""
+    limits = DiskLimits(bytes_per_s=volume.get("max_bytes_per_s") or 0, iops=volume.get("max_iops") or 0)
+    return [("limits", limits.words)] if limits.words else []
+
+
 def details(volume: Mapping[str, Any]) -> list[str]:
     return render_details(
         [
@@ -87,6 +115,7 @@ def details(volume: Mapping[str, Any]) -> list[str]:
             ("VM", shown(volume["vm"] or "none")),
             ("host", shown(volume["host"] or ("any" if volume["pool"] else "that of the first VM that gets it"))),
             ("pool", shown(volume["pool"] or "none")),
+            *_limits_of(volume),
             ("id", shown(volume["id"])),
             ("created", show_time(volume["created_at"])),
             *said_of(volume),
@@ -96,15 +125,16 @@ def details(volume: Mapping[str, Any]) -> list[str]:
 
 @app.command("create")
 def create(
-    ctx: typer.Context, name: NewName, size: Size, on_host: OnHost = None, pool: Pool = None, tenant: Tenant = "default"
-) -> None:
+    ctx: typer.Context, name: NewName, size: Size, on_host: OnHost = None, pool: Pool = None,
+    max_bytes_per_s: MaxBytes = None, max_iops: MaxIops = None, tenant: Tenant = "default",
+) -> None:  # fmt: skip
     """Create a data volume. Its host is that of the first VM that has it; it never moves from there, but in a pool."""
     wanted: dict[str, object] = {"name": name, "tenant": tenant, "size_bytes": disk_bytes(size)}
     if on_host is not None:
         wanted["host"] = on_host
     if pool is not None:
         wanted["pool"] = pool
-    volume = session_of(ctx).client.create_volume(wanted)
+    volume = session_of(ctx).client.create_volume(wanted | _limits(max_bytes_per_s, max_iops))
     show(volume, format_of(ctx), lambda: details(volume))
 
 
@@ -136,10 +166,17 @@ def set_volume(
     description: Description = None,
     label: Label = None,
     unlabel: Unlabel = None,
+    max_bytes_per_s: MaxBytes = None,
+    max_iops: MaxIops = None,
 ) -> None:
-    """Set a data volume's description and labels."""
-    changes = something_said(description, label, unlabel)
-    volume = session_of(ctx).client.describe_volume(name, changes, tenant)
+    """Set a data volume's description, labels and limits."""
+    session, changes = session_of(ctx), said_by(description, label, unlabel)
+    limits = _limits(max_bytes_per_s, max_iops)
+    need_something(changes | limits)
+    if limits and (operation := session.client.limit_volume(name, limits, tenant)["operation"]):
+        follow(session, operation)
+    client = session.client
+    volume = client.describe_volume(name, changes, tenant) if changes else client.volume(name, tenant)
     show(volume, format_of(ctx), lambda: details(volume))
 
 

@@ -75,8 +75,8 @@ class GrowDataVolume(HostAction):
 @dataclass(frozen=True, kw_only=True)
 class PlugDevices(HostAction):
     """A domain has the data volumes and network cards of the description: what it lacks is attached and what it has
-    beyond is detached, while it runs and in its definition; one that does not run is defined. A guest that does not let
-    go of a device keeps it, in both."""
+    beyond is detached, and volumes have its limits, while it runs and in its definition; one that does not run is
+    defined. A guest that does not let go of a device keeps it, in both."""
 
     since = 11
     no_inverse = "the description before is plugged in the same way"

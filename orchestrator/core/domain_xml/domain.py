@@ -17,7 +17,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.pci import is_pci_address
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, cpus_text
-from orchestrator.core.hosts.domain import BURST_S, DiskLimits, DomainDescription
+from orchestrator.core.hosts.domain import BURST_S, DiskLimits, DomainDescription, lower
 from orchestrator.core.hosts.pool import file_path, home_of
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.offerings.offering import PAGE_KIB
@@ -42,6 +42,7 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
     :raises InvalidInput: ``vm.domain_invalid``
     """
     tenant, _, name = domain.name.partition(".")
+    limits = (domain.disk_limits, *domain.data_limits)
     rules = (
         ("vm", vm, is_uuid(vm)),
         ("name", domain.name, is_name(tenant) and is_name(name)),
@@ -64,7 +65,8 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("huge pages", domain.cpus, domain.cpus is None or _is_of_pages(domain.cpus, domain.memory_mib)),
         ("firmware", domain.firmware, domain.firmware in {"bios", "uefi"}),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
-        ("disk limits", domain.disk_limits, domain.disk_limits is None or domain.disk_limits.problem is None),
+        ("disk limits", domain.disk_limits, all(each is None or each.problem is None for each in limits)),
+        ("disk limits", domain.data_limits, len(domain.data_limits) in {0, len(domain.data)}),
         ("network card's function", domain.nic, domain.nic is None or is_pci_address(domain.nic)),
         ("devices", "one twice", domain.nic not in {one.name for one in domain.devices}),
     )
@@ -293,13 +295,14 @@ def volume_disk(domain: DomainDescription, storage: str, image: str | None) -> E
 
 def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
     """Data volumes, from ``vdb`` on. Raw: no guest can write a header that would be taken for one."""
-    for letter, name in zip(ascii_lowercase[1:], domain.data, strict=False):
+    own = domain.data_limits or (None,) * len(domain.data)
+    for letter, name, limits in zip(ascii_lowercase[1:], domain.data, own, strict=False):
         disk = ET.Element("disk", type="file", device="disk")
         _driver(disk, "raw")
         ET.SubElement(disk, "source", file=file_path(storage, "data", name))
         ET.SubElement(disk, "backingStore")
         ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
-        disk.extend(_limits(domain.disk_limits))
+        disk.extend(_limits(lower(domain.disk_limits, limits)))
         ET.SubElement(disk, "serial").text = name.partition(".")[0][:20]
         yield disk
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Literal
 
 from orchestrator.core.gpu.device import Device
@@ -39,9 +40,9 @@ class DiskLimits:
     """The same of requests."""
 
     @classmethod
-    def of_offering(cls, said: Callable[[str], int | None]) -> DiskLimits | None:
-        """``said``: value of an offering's field; None: it says nothing of disks."""
-        limits = cls(**{member.name: said(f"disk_{member.name}") or 0 for member in fields(cls)})
+    def of_offering(cls, value_of: Callable[[str], int | None]) -> DiskLimits | None:
+        """``value_of``: an offering's field; None: it says nothing of disks."""
+        limits = cls(**{member.name: value_of(f"disk_{member.name}") or 0 for member in fields(cls)})
         return None if limits == cls() else limits
 
     @property
@@ -72,6 +73,16 @@ class DiskLimits:
             if burst and not 0 < limit <= burst:
                 return f"{name}_max", f"bursts need a limit of {what} a second that is not above them"
         return None
+
+
+def lower(*given: DiskLimits | None) -> DiskLimits | None:
+    """Of each number the lowest, its bursts with it; None: there is no limit."""
+    parts: dict[str, int] = {}
+    for name in ("bytes_per_s", "iops"):
+        limits = (each for each in given if each is not None and getattr(each, name))
+        lowest = min(limits, key=attrgetter(name, f"{name}_max"), default=DiskLimits())
+        parts |= {part: getattr(lowest, part) for part in (name, f"{name}_max")}
+    return DiskLimits(**parts) if any(parts.values()) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +118,8 @@ class DomainDescription:
     """On those of its networks that OVN carries: libvirt has none of that name."""
     disk_limits: DiskLimits | None = None
     """Of its disk, and of each data volume."""
+    data_limits: tuple[DiskLimits, ...] = ()
+    """Of each data volume beside these, in order: the lower one holds. Empty: none has any."""
 
     @property
     def networks(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from orchestrator.core.gpu.vgpu_metadata import MAX_METADATA, RunningVgpu
 from orchestrator.core.gpu.vgpu_parameters import Scheduler, SchedulerState, VgpuParameters
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, HugePages, NumaNode
-from orchestrator.core.hosts.domain import DomainDescription, MadeAs
+from orchestrator.core.hosts.domain import MAX_BYTES_PER_S, MAX_IOPS, DiskLimits, DomainDescription, MadeAs
 from orchestrator.core.hosts.nic import MAX_NICS, HostNic, NicFunction
 from orchestrator.core.hosts.pool import MAX_NAME
 from orchestrator.core.hosts.snapshot import (
@@ -256,7 +256,11 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
     MadeAs: {"disk_bytes": Bound(_FILE)},
     DomainDescription: {
         "vcpus": Bound(MAX_CPU + 1), "memory_mib": Bound(HOST_MIB), "devices": Bound(_FUNCTIONS),
-        "more_networks": Bound(_SMALL), "data": Bound(_THINGS), "ports": Bound(_SMALL),
+        "more_networks": Bound(_SMALL), "data": Bound(_THINGS), "ports": Bound(_SMALL), "data_limits": Bound(_THINGS),
+    },
+    DiskLimits: {
+        "bytes_per_s": Bound(MAX_BYTES_PER_S), "bytes_per_s_max": Bound(MAX_BYTES_PER_S),
+        "iops": Bound(MAX_IOPS), "iops_max": Bound(MAX_IOPS),
     },
     Port: {},
     Device: {"gi_start": Bound(_SLOTS), "placement_id": Bound(_SMALL)},

@@ -70,6 +70,15 @@ def memory_file(vm_id: str) -> str:
     return f"{vm_id}.memory"
 
 
+@dataclass(frozen=True, kw_only=True)
+class VolumeLimits:
+    """What is set of a data volume that a VM has."""
+
+    volume: str
+    """``name.id``, as the VM's specification has it."""
+    limits: DiskLimits
+
+
 _ShapeT = TypeVar("_ShapeT", bound="VmShape")
 
 
@@ -153,6 +162,8 @@ class VmSpec(VmShape):
     """Whether it is refused to delete it until this is taken back."""
     disk_limits: DiskLimits | None = field(default=None, compare=False)
     """Of its disk and of each data volume, as its profile said when it got it; None: none."""
+    volume_limits: tuple[VolumeLimits, ...] = field(default=(), compare=False)
+    """Of those of its data volumes that have any (core/vms/volume.py); of others it says nothing."""
     adopted: str | None = None
     """Name of the libvirt domain that it was before it was adopted. Its definition and its disks are not ours:
     we never write or delete them. None: we made it."""
@@ -175,6 +186,11 @@ class VmSpec(VmShape):
             pool=pool_of(was.volume),
             boot_policy=made.boot_policy,
             disk_limits=was.disk_limits,
+            volume_limits=tuple(
+                VolumeLimits(volume=file_name.removesuffix(DATA_FILE), limits=limits)
+                for file_name, limits in zip(was.data, was.data_limits, strict=False)
+                if limits != DiskLimits()
+            ),
             **{switch: getattr(was, switch) for switch in SWITCHES},
         )
 
@@ -260,6 +276,13 @@ class Vm:
         return f"{self.id}.iso"
 
     @property
+    def _data_limits(self) -> tuple[DiskLimits, ...]:
+        own = {limited.volume: limited.limits for limited in self.spec.volume_limits}
+        if own.keys().isdisjoint(self.spec.volumes):
+            return ()
+        return tuple(own.get(volume, DiskLimits()) for volume in self.spec.volumes)
+
+    @property
     def domain(self) -> DomainDescription:
         """What its host defines."""
         return DomainDescription(
@@ -279,5 +302,6 @@ class Vm:
             nic=None if self.nic is None else self.nic.function,
             ports=self.ports,
             disk_limits=self.spec.disk_limits,
+            data_limits=self._data_limits,
             **{switch: bool(getattr(self.spec, switch)) for switch in SWITCHES},
         )

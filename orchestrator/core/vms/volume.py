@@ -5,14 +5,15 @@ a pool, where each host reaches it that has the pool."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from orchestrator.core.errors import NotFound
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import near
-from orchestrator.core.vms.vm import DATA_FILE, Vm, VmShape
+from orchestrator.core.vms.vm import DATA_FILE, Vm, VmShape, VmSpec, VolumeLimits
 
 VolumeState = Literal["new", "ready", "deleting", "lost"]
 """``new``: its file is made when it is first attached. ``lost``: its host was given up; it can only be deleted."""
@@ -46,6 +47,16 @@ class Volume:
     pool: str | None = None
     """Where it lies, as hosts call it (core/hosts/pool.py); None: on a host's own disk."""
 
+    max_bytes_per_s: int | None = None
+    """What its VM may read and write in a second together, in bytes, if its offering says no less; None: any."""
+    max_iops: int | None = None
+    """The same in requests."""
+
+    @property
+    def limits(self) -> DiskLimits:
+        """What is set of it."""
+        return DiskLimits(bytes_per_s=self.max_bytes_per_s or 0, iops=self.max_iops or 0)
+
     @property
     def full_name(self) -> str:
         """``tenant/name``."""
@@ -72,6 +83,13 @@ class Volume:
         fields = asdict(self)
         del fields["about"]
         return fields
+
+
+def limited(spec: VmSpec, volumes: Iterable[Volume]) -> VmSpec:
+    """With the limits of these, as they are now, beside those of the others that it has."""
+    own = {known.volume: known for known in spec.volume_limits if known.volume in spec.volumes}
+    own |= {volume.on_hosts: VolumeLimits(volume=volume.on_hosts, limits=volume.limits) for volume in volumes}
+    return replace(spec, volume_limits=tuple(known for known in own.values() if known.limits != DiskLimits()))
 
 
 def file_of(on_hosts: str) -> str:

@@ -34,6 +34,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.ATTACH_VOLUME,
         vms.DETACH_VOLUME,
         vms.GROW_VOLUME,
+        vms.LIMIT_VOLUME,
         vms.ATTACH_NETWORK,
         vms.DETACH_NETWORK,
         vms.CONVERT_NETWORK,

@@ -309,7 +309,6 @@ DELETE_VM = Definition(
     forward_only=True,
 )
 
-
 ATTACH_VOLUME = Definition(
     kind="attach_volume",
     steps=(volumes.GIVEN, volumes.ON_HOST, volumes.REDEFINE, plugging.PLUGGED),
@@ -350,6 +349,14 @@ GROW_VOLUME = Definition(
     forward_only=True,
 )
 """About the VM that has the volume, or else about the volume."""
+
+LIMIT_VOLUME = Definition(
+    kind="limit_volume",
+    steps=(volumes.LIMITING, volumes.LIMIT, plugging.PLUGGED),
+    stuck=vm_record.mark_stuck,
+    abandoned=volumes.not_limited,
+)
+"""As ATTACH_VOLUME."""
 
 CONVERT_NETWORK = Definition(
     kind="convert_network",

@@ -22,7 +22,7 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.pool import HOLDER, pool_of
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import Volume, file_of, id_of, short_of
+from orchestrator.core.vms.volume import Volume, file_of, id_of, limited, short_of
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.plugging import names_of, plug, record_plugged
@@ -268,6 +268,37 @@ RECORD_TAKEN = Step(
     do=_record_taken,
     no_undo_reason="the steps before it give it back",
 )
+
+
+def _before(context: Context) -> Volume:
+    """The volume that gets other limits, with those that it had."""
+    return Volume.from_fields(context.inputs["before"])
+
+
+def not_limited(context: Context) -> None:
+    """In the database."""
+    before = _before(context)
+    as_before(context)
+    with context.begin() as tx:
+        tx.volumes.limit(before.id, before.max_bytes_per_s, before.max_iops)
+        vm = tx.vms.find_id(context.subject)
+        if vm is not None:
+            tx.vms.set_spec(vm.id, limited(vm.spec, (before,)))
+
+
+def _limit(context: Context) -> None:
+    plug(context, context.known_vm())
+
+
+def _limit_back(context: Context) -> None:
+    vm = context.known_vm()
+    plug(context, replace(vm, spec=limited(vm.spec, (_before(context),))))
+
+
+LIMITING = Step(
+    name="volume_limiting.1", title="check the state", do=lambda context: _before(context).name, undo=not_limited
+)
+LIMIT = Step(name="limit_volume.1", title="limits", do=_limit, undo=_limit_back, remains=_definition_text)
 
 
 def _size(context: Context, key: str) -> int:

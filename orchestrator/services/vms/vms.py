@@ -16,7 +16,7 @@ from orchestrator.core.vms.lease import WantedEnd, extended_lease_end, new_lease
 from orchestrator.core.vms.network import short_name
 from orchestrator.core.vms.priority import check_may_preempt, check_priority
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState, WantedState
-from orchestrator.core.vms.volume import attached_names
+from orchestrator.core.vms.volume import attached_names, limited
 from orchestrator.operations.steps.domain import check_guest_driver
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
@@ -147,7 +147,7 @@ class VmService(VmListing):
         on_hosts = tuple(volume.on_hosts for volume in volumes)
         pool = pool_on_hosts(tx, request.pool, request.tenant, offering)
         spec = spec_of(known.sized(request, offering), secret, networks, on_hosts, pool)
-        spec = replace(spec, disk_limits=offering.disk_limits)
+        spec = limited(replace(spec, disk_limits=offering.disk_limits), volumes)
         check_pool_has(tx, pool, spec.disk_bytes)
         roles = wanted_roles(request, offering)
         fitting = self.making_way.fitting(tx, request, may_ask=may_ask)

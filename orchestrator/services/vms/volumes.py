@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.pool import NO_POOL
 from orchestrator.core.labels import kept_from, show_changes
 from orchestrator.core.names import check_name
@@ -15,7 +17,7 @@ from orchestrator.core.operation import FINISHED
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES, Vm
-from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume
+from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume, limited
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
@@ -39,6 +41,8 @@ from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
+_NO_LIMITS: Final = DiskLimits()
+
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeInfo:
@@ -57,17 +61,19 @@ class VolumeService:
     planner: Planner
 
     def create(
-        self, tenant: str, name: str, size_bytes: int, host: str | None = None, pool: str | None = None
-    ) -> VolumeInfo:
+        self, tenant: str, name: str, size_bytes: int, host: str | None = None, pool: str | None = None, *,
+        limits: DiskLimits = _NO_LIMITS,
+    ) -> VolumeInfo:  # fmt: skip
         """``host``: where it shall lie; None: where the first VM goes that has it, or in ``pool``. The same again is
         answered with what is there.
 
-        :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``
+        :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``, ``volume.limits_invalid``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``; :raises Conflict: ``volume.exists``, ``volume.used_up``
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``host.not_ready``,
             ``host.kept``"""
         check_name(name, what="volume")
         _check_size(size_bytes)
+        _check_limits(limits)
         if host is not None and pool not in {None, NO_POOL}:
             raise InvalidInput("volume.host_and_pool", "a volume in a pool lies on no host", hint="name one of both")
         capacity = None if host is None else self._capacity(host)
@@ -75,12 +81,14 @@ class VolumeService:
             known_tenant(tx, tenant)
             existing = tx.volumes.find(tenant, name)
             in_pool = None if host is not None else pool_on_hosts(tx, pool, tenant)
-            if existing is not None and _is_same(existing, size_bytes, host, pool and (in_pool or NO_POOL)):
+            as_limited = existing is not None and limits in {_NO_LIMITS, existing.limits}
+            if existing and as_limited and _is_same(existing, size_bytes, host, pool and (in_pool or NO_POOL)):
                 return _info(tx, existing)
             _check_not_kept(tx, tenant, host)
             volume = Volume(
                 id=self.planner.ids.new_uuid(), tenant=tenant, name=name, size_bytes=size_bytes, host=host,
                 vm=None, state="new", created_at=self.planner.clock.now(), pool=in_pool,
+                max_bytes_per_s=limits.bytes_per_s or None, max_iops=limits.iops or None,
             )  # fmt: skip
             if existing is None:
                 check_pool_has(tx, in_pool, size_bytes)
@@ -178,7 +186,7 @@ class VolumeService:
             with _room(volume, vm.host):
                 tx.volumes.attach(volume, vm.id, vm.host, capacity)
             has = (*vm.spec.volumes, volume.on_hosts)
-            given = replace(vm, spec=replace(vm.spec, volumes=has))
+            given = replace(vm, spec=limited(replace(vm.spec, volumes=has), (volume,)))
             more = {"volumes": [volume.fields()], "had": list(vm.spec.volumes), "has": list(has)}
             started = self._begin(tx, "attach_volume", given, more, volume)
         return self._submitted(started)
@@ -229,6 +237,35 @@ class VolumeService:
             vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
             host = volume.host or (on if vm is None else vm.host)
             started = self._begin_growing(tx, volume, larger, vm, str(host))
+        return self._submitted(started)
+
+    def limit(self, tenant: str, name: str, max_bytes_per_s: int | None, max_iops: int | None) -> Started:
+        """What its VM may read and write of it in a second, from now on, also while that runs. None: as it is; 0: any.
+
+        :raises InvalidInput: ``volume.limits_invalid``; :raises NotFound: ``volume.unknown``
+        :raises Conflict: ``volume.lost``, ``volume.being_deleted``, ``vm.busy``"""
+        with self.store.begin() as tx:
+            volume = known_volume(tx, tenant, name)
+            after = replace(
+                volume,
+                max_bytes_per_s=volume.max_bytes_per_s if max_bytes_per_s is None else max_bytes_per_s or None,
+                max_iops=volume.max_iops if max_iops is None else max_iops or None,
+            )
+            _check_limits(after.limits)
+            if after == volume:
+                return Started(operation=None, name=name, existing=True)
+            vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
+            if vm is None:
+                check_free(tx, volume)
+            else:
+                check_may_change(vm)
+                check_settled(tx, vm)
+            tx.volumes.limit(volume.id, after.max_bytes_per_s, after.max_iops)
+            if vm is None:
+                self._note(tx, "limit_volume", volume, "done")
+                return Started(operation=None, name=name)
+            limited_vm = replace(vm, spec=limited(vm.spec, (after,)))
+            started = self._begin(tx, "limit_volume", limited_vm, {"before": volume.fields()}, volume)
         return self._submitted(started)
 
     def _begin_growing(self, tx: Transaction, volume: Volume, larger: Volume, vm: Vm | None, host: str) -> Started:
@@ -322,6 +359,13 @@ def _check_number(tx: Transaction, tenant: str) -> None:
             f"tenant {tenant} has {MAX_OF_TENANT} volumes, and no tenant has more",
             hint=f"'vgpuctl volume list --tenant {tenant}' shows them; delete one",
         )
+
+
+def _check_limits(limits: DiskLimits) -> None:
+    """:raises InvalidInput: ``volume.limits_invalid``"""
+    if limits.problem is not None:
+        hint = f"{limits.problem[1]}; 0 is no limit"
+        raise InvalidInput("volume.limits_invalid", "no disk can be limited so", hint=hint)
 
 
 def _check_size(size_bytes: int) -> None:

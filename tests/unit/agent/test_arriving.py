@@ -82,6 +82,16 @@ def test_one_that_was_started_before_zeros_gave_room_back_is_let_in(said: str, t
     assert differences(own, sent().replace("discard='unmap'", f"discard='unmap' detect_zeroes='{said}'")) == told
 
 
+def test_what_libvirt_keeps_of_bursts_that_were_taken_away_is_let_in() -> None:
+    limit, rest = "<total_iops_sec>200</total_iops_sec>", "<total_iops_sec_max_length>1</total_iops_sec_max_length>"
+    target = "<target dev='vda' bus='virtio'/>"
+    own = defined().replace(target, f"{target}<iotune>{limit}</iotune>")
+    coming = sent().replace(target, f"{target}<iotune>{limit}{rest}</iotune>")
+    assert own != defined()
+    assert differences(own, coming) == ()
+    assert differences(own, coming.replace(">1<", ">9<")) == ("/devices/disk/iotune/total_iops_sec_max_length",)
+
+
 @pytest.mark.parametrize(("driver", "told"), [("name='vfio'", ()), ("name='xen'", ("/devices/hostdev/driver",))])
 def test_a_running_function_s_driver_is_let_in_when_it_is_vfio(driver: str, told: tuple[str, ...]) -> None:
     """QEMU's driver for libvirt writes it into what is defined without, once it starts."""

@@ -23,6 +23,7 @@ from orchestrator.core.actions.volumes import (
 from orchestrator.core.domain_xml.domain import SPARE_PORTS
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.overlay import Port, port_id
 from tests.unit.agent.bench import Bench, domain_of
 from tests.unit.agent.refusals import refused
@@ -243,6 +244,43 @@ def test_one_that_does_not_run_is_defined(furnished: Bench) -> None:
     described = furnished.wanted.described(furnished.vm)
     assert described is not None
     assert described[0] == wanted
+
+
+def limits_in(domain: libvirt.virDomain, flag: int) -> dict[str, dict[str, int]]:
+    """What libvirt says of each disk: those of its numbers that are not 0."""
+    said = {disk: domain.blockIoTune(disk, flag) for disk in ("vda", "vdb", "vdc")}
+    return {disk: {name: number for name, number in of.items() if number} for disk, of in said.items()}
+
+
+def test_limits_of_volumes_change_in_the_running_domain_and_its_definition(furnished: Bench) -> None:
+    """libvirt's own test driver is told, and asked. It wants bursts wherever there is a limit, other than QEMU's."""
+    of_offering = DiskLimits(iops=1000, iops_max=4000)
+    files = (file_of(0), file_of(1))
+    for file in files:
+        furnished.do(CreateDataVolume(volume=file, size_bytes=SIZE))
+        furnished.do(AttachVolume(vm=furnished.vm, volume=file))
+    wanted = replace(domain_of(furnished.vm), data=files, disk_limits=of_offering)
+    furnished.do(DefineDomain(vm=furnished.vm, domain=wanted))
+    furnished.do(StartDomain(vm=furnished.vm))
+    domain = furnished.libvirt.lookupByUUIDString(furnished.vm)
+    all_alike = {"total_iops_sec": 1000, "total_iops_sec_max": 4000, "total_iops_sec_max_length": 10}
+    size = 50 * 1024**2
+    of_volume = DiskLimits(bytes_per_s=size, bytes_per_s_max=2 * size, iops=200, iops_max=300)
+    lower_ones = {
+        "total_bytes_sec": size, "total_bytes_sec_max": 2 * size, "total_bytes_sec_max_length": 10,
+        "total_iops_sec": 200, "total_iops_sec_max": 300, "total_iops_sec_max_length": 10,
+    }  # fmt: skip
+    higher = DiskLimits(iops=5000, iops_max=6000)
+    for own, told in ((of_volume, lower_ones), (higher, all_alike), (of_volume, lower_ones)):
+        plug = PlugDevices(vm=furnished.vm, domain=replace(wanted, data_limits=(DiskLimits(), own)))
+        assert furnished.do(plug).changed
+        assert not furnished.do(plug).changed
+        for flag in (LIVE, CONFIG):
+            seen = limits_in(domain, flag)
+            assert seen["vda"] == seen["vdb"] == all_alike
+            assert {name: number for name, number in seen["vdc"].items() if number > 1} == told
+    assert furnished.do(PlugDevices(vm=furnished.vm, domain=wanted)).changed
+    assert limits_in(domain, LIVE)["vdc"] == all_alike
 
 
 def test_a_running_guest_is_told_that_its_volume_is_larger(running: Running) -> None:

@@ -8,6 +8,7 @@ import pytest
 from orchestrator.api.schemas.vms import VmAnswer, vm_json
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.services.maintenance.waits import PlannedMaintenance
 from tests.contract.store.test_store import vm
@@ -50,6 +51,7 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
         vm_json(replace(ONE, state="stopped"), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, labels=(("team", "a"),))), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, protected=True)), None, watching=True),
+        vm_json(replace(ONE, spec=replace(ONE.spec, disk_limits=DiskLimits(iops=100))), None, watching=True),
         vm_json(ONE, 1.5, watching=True),
         vm_json(ONE, None, PLANNED, watching=True),
         vm_json(ONE, None, replace(PLANNED, policy="22:00-05:00", opens_at=1795255200.0), watching=True),
@@ -57,8 +59,10 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
         vm_json(ONE, None, floating=("192.0.2.107",), watching=True),
         vm_json(ONE, None, watching=False),
     )
-    assert len({told, *others}) == 10
+    assert len({told, *others}) == 11
     assert [one.name for kind in (Vm, VmSpec, Device, CpuPlace) for one in fields(kind) if not one.compare] == [
         "labels",
         "protected",
+        "disk_limits",
+        "volume_limits",
     ]

@@ -20,7 +20,7 @@ from orchestrator.core.domain_xml.interface import GUARD, mac_address
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import CpuPlace
-from orchestrator.core.hosts.domain import DiskLimits
+from orchestrator.core.hosts.domain import DiskLimits, lower
 from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.network import bridged_xml, network_xml
 from orchestrator.core.vms.vm import Vm, VmSpec
@@ -191,6 +191,19 @@ def test_limits_that_are_taken_are_ones_that_libvirt_and_qemu_take(limits: DiskL
         assert 0 <= said.get(name, 0) <= 10**15
         assert (burst > 0) == (length > 0)
         assert burst == 0 or 0 < said[name] <= burst <= 10**15 // length
+
+
+@given(*(st.builds(DiskLimits, iops=st.sampled_from((0, 10, 50)), iops_max=st.sampled_from((0, 50, 90))) for _ in "ab"))
+def test_of_two_limits_the_lower_one_holds_and_its_own_bursts(one: DiskLimits, other: DiskLimits) -> None:
+    held = lower(one, None, other)
+    assert held == lower(other, one)
+    given_limits = [limits for limits in (one, other) if limits.iops]
+    if not given_limits:
+        assert held is None
+        return
+    assert held is not None
+    assert held.iops == min(limits.iops for limits in given_limits)
+    assert held.iops_max in {limits.iops_max for limits in given_limits if limits.iops == held.iops}
 
 
 GIB = 1 << 30
