@@ -21,7 +21,7 @@ _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
 
 
-_MOVES = frozenset({"move_vm", "move_running_vm", "move_vm_cold"})
+_MOVES = frozenset({"move_vm", "move_running_vm", "move_vm_cold", "evacuate_vm", "evacuate_stopped_vm"})
 
 
 def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:

@@ -15,6 +15,7 @@ from orchestrator.core.maintenance.maintenance import Maintenance
 from orchestrator.core.vms.volume import shared_files
 from orchestrator.reconcile.dead_hosts import DeadHosts
 from orchestrator.services.maintenance.maintenances import WantedDrain, WantedEvacuation
+from orchestrator.services.messages import MoveVm
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash, no_fault
 from tests.operations import pools, suspending
@@ -353,6 +354,19 @@ def test_a_start_does_not_say_that_a_vm_runs_whose_host_is_silent(plane: Control
     with pytest.raises(Conflict) as refused:
         plane.services.vms.start("default", "train")
     assert refused.value.code == "vm.host_silent"
+
+
+def test_it_is_not_deleted_while_it_leaves(plane: ControlPlane) -> None:
+    """Its dead host would be asked, and what has just started elsewhere would run on."""
+    dies(plane)
+    plane.services.moving.move(MoveVm(name="train", tenant="default", evacuate=True))
+    with pytest.raises(Conflict) as refused:
+        plane.services.vms.delete("default", "train")
+    assert refused.value.code == "vm.busy"
+    plane.engine.drain()
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert not any(plane.machine(OTHER).domains.values())
 
 
 def test_a_vm_whose_evacuation_was_taken_back_starts_where_it_was_once_its_host_is_back(plane: ControlPlane) -> None:
