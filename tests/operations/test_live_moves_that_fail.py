@@ -85,6 +85,19 @@ def test_it_is_shut_down_for_it_where_that_was_asked_for_and_its_tenant_lets_it_
     whole(plane, OTHER, booted_on=OTHER)
 
 
+def test_one_with_a_tpm_is_not_shut_down_for_it(plane: ControlPlane) -> None:
+    """What its guest has sealed would be lost with the TPM that stays."""
+    vm = plane.services.vms.get("default", "train")
+    with plane.store.begin() as tx:
+        tx.vms.set_spec(vm.id, replace(vm.spec, tpm=True))
+    operation = begin(plane, or_cold=True, force=True)
+    fails(plane, 3)
+    ended = run(plane, operation)
+    assert (ended.state, (ended.error or {})["code"]) == ("undone", "move.failed")
+    assert "TPM" in str((ended.error or {})["hint"])
+    whole(plane, L40S_HOST)
+
+
 @pytest.mark.parametrize("effect", ["StopDomain", "copy_volume", "StartDomain"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(

@@ -188,6 +188,9 @@ def _send(context: Context) -> str:
 def _fall_back(context: Context, failed: VgpuctlError) -> str:
     """:raises VgpuctlError: ``failed``; it may not be shut down for it"""
     vm, inputs = context.known_vm(), context.inputs
+    if vm.spec.tpm:  # a new one would be made for it, and the one that it has removed
+        failed.hint = "it runs on where it is; the state of its TPM goes with it only while it runs"
+        raise failed
     with context.world.store.read() as tx:
         may_stop = inputs.get("force") is True or stop_awaits(tx, vm.spec.tenant, context.world.clock.now()) is None
     if not (inputs.get("or_cold") is True and may_stop):
