@@ -202,6 +202,8 @@ class HostTurns:
         """Until somebody uncordons it, or it is there no more."""
         host = next((host for host in self._tx.hosts.list() if host.name == one.host), None)
         if host is not None and _is_there(host):
+            if self.maintenance.state == "cancelled":
+                return self._refill(one, "kept", "it was cancelled while its host did not answer")
             return self._evacuated(one, host) if self.maintenance.act == "evacuate" else one
         given_up = host is not None and host.state == "forgotten"
         return self._failed(one, _GIVEN_UP) if given_up else self._ended(replace(one, phase="done"))
@@ -321,9 +323,9 @@ class HostTurns:
         ready = [vm for vm in missing if vm.state == "stopped" and idle(self._tx, vm)]
         lost = [vm for vm in ready if one.tries.count(vm.id) >= MAX_TRIES]
         lost += [vm for vm in missing if self._is_stuck(vm)]
-        if due := [vm for vm in ready if vm not in lost]:
-            one = self._tried(one, due, "start_vm")
         out_of_reach = self.maintenance.state == "cancelled" and host.state != "ready"
+        if not out_of_reach and (due := [vm for vm in ready if vm not in lost]):
+            one = self._tried(one, due, "start_vm")
         if len(missing) > len(lost) and not out_of_reach:
             return one
         if missing:

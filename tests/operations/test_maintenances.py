@@ -13,10 +13,11 @@ import pytest
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.event import EventFilter, FleetChange
 from orchestrator.core.maintenance.leaving import parse_window
-from orchestrator.core.maintenance.maintenance import Planned
-from orchestrator.services.maintenance.maintenances import WantedDrain
+from orchestrator.core.maintenance.maintenance import DrainPolicy, Planned
+from orchestrator.services.maintenance.maintenances import WantedDrain, WantedEvacuation
 from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
+from tests.operations.evacuations import dies
 from tests.operations.test_driver_upgrades import NEW, OLD, PROFILES, go_on, phases, upgraded, wanted
 
 HOUR_S = 3600
@@ -135,3 +136,26 @@ def test_one_cannot_have_begun_before_it_was_declared(plane: ControlPlane) -> No
         plane.services.driver_upgrades.start(wanted(when=Planned(at=plane.world.clock.now() - 1)))
     assert caught.value.code == "maintenance.past"
     assert plane.services.maintenances.list() == ()
+
+
+@pytest.mark.parametrize("policy", ["move", "stop"])
+def test_a_drained_host_that_dies_can_be_evacuated(plane: ControlPlane, policy: DrainPolicy) -> None:
+    """Nobody could have it serve again, or end its drain, and its VMs were to be had by nobody."""
+    if policy == "move":
+        plane.services.vms.stop("red", "train")
+        plane.engine.drain()
+    drain = plane.services.maintenances.drain(T4_HOST, WantedDrain(policy=policy))
+    assert phases(go_on(plane)) == {T4_HOST: "empty"}
+    with pytest.raises(Conflict) as refused:
+        plane.services.maintenances.cancel(drain.id)
+    assert refused.value.code == "maintenance.empty"
+    dies(plane, T4_HOST)
+    evacuation = WantedEvacuation(confirm=T4_HOST, fence="hand")
+    with pytest.raises(Conflict) as refused:
+        plane.services.maintenances.evacuate(T4_HOST, evacuation)
+    assert f"'vgpuctl maintenance cancel {drain.id}' ends it" in str(refused.value.hint)
+    plane.services.maintenances.cancel(drain.id)
+    go_on(plane)
+    plane.services.maintenances.evacuate(T4_HOST, evacuation)
+    assert phases(go_on(plane)) == {T4_HOST: "empty"}
+    assert plane.services.vms.get("red", "train").state == "stopped", "its dead host is not asked to start it"

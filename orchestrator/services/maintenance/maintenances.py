@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -195,9 +195,11 @@ class MaintenanceService:
     def cancel(self, name: str = NEWEST) -> Maintenance:
         """What has begun ends, hosts that wait stay as they are.
 
-        :raises Conflict: ``maintenance.over``; ``maintenance.empty``: a host serves again when it is uncordoned;
+        :raises Conflict: ``maintenance.over``; ``maintenance.empty``: a host that answers is uncordoned to serve again;
             ``maintenance.evacuates``"""
-        return self._change(name, "cancel_maintenance", _cancelled)
+        with self.store.read() as tx:
+            lost = frozenset(host.name for host in tx.hosts.list() if host.state in LOST)
+        return self._change(name, "cancel_maintenance", lambda its: _cancelled(its, lost))
 
     def _change(self, name: str, action: str, change: Callable[[Maintenance], Maintenance]) -> Maintenance:
         now = self.clock.now()
@@ -215,7 +217,8 @@ class MaintenanceService:
         return self.get(maintenance.id)
 
 
-def _cancelled(maintenance: Maintenance) -> Maintenance:
+def _cancelled(maintenance: Maintenance, lost: Collection[str]) -> Maintenance:
+    """``lost``: hosts that cannot serve again, so that they may be evacuated."""
     for turn in maintenance.hosts:
         if maintenance.act == "evacuate" and turn.phase in UNDER_WAY:
             hint = (
@@ -224,7 +227,7 @@ def _cancelled(maintenance: Maintenance) -> Maintenance:
             raise Conflict(
                 "maintenance.evacuates", f"an evacuation goes on until host {turn.host} is back or given up", hint=hint
             )  # fmt: skip
-        if turn.phase == "empty":
+        if turn.phase == "empty" and turn.host not in lost:
             hint = f"'vgpuctl host uncordon {turn.host}' ends it"
             raise Conflict("maintenance.empty", f"host {turn.host} is empty, and somebody may be at it", hint=hint)
     return cancelled(maintenance)
@@ -238,10 +241,11 @@ def _check_no_other(tx: Transaction, host: str) -> None:
         turn = next((turn for turn in other.hosts if turn.host == host and turn.phase not in ENDED), None)
         begins = other.act == "drain" and other.state not in OVER
         if turn is not None and (turn.phase in UNDER_WAY or begins):
+            ends = f"; 'vgpuctl maintenance cancel {other.id}' ends it" if other.act == "drain" else ""
             raise Conflict(
                 "host.busy",
                 f"{other.title} is under way on host {host}, or declared",
-                hint=f"'vgpuctl maintenance show {other.id}' tells how far it is",
+                hint=f"'vgpuctl maintenance show {other.id}' tells how far it is{ends}",
             )
 
 
