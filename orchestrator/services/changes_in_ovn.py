@@ -43,6 +43,8 @@ class _Rows:
 
     rows: tuple[OvnRow, ...]
     ports: Mapping[str, AbstractSet[str]]
+    networks: AbstractSet[str]
+    """Names on hosts of those that the rows are of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,20 +99,23 @@ class ChangesInOvn:
     def _take(self, session: NorthboundSession, before: _Rows, tenant: str) -> None:
         """:raises Unknown: ``ovn.not_in_effect``"""
         try:
-            self._write(session, before, self._read(tenant))
+            self._write(session, before, self._read(tenant, before.networks))
         except Retryable as error:
             raise Unknown(
                 "ovn.not_in_effect", f"the change is stored, and OVN has not taken it: {error.message}",
                 hint="it is written when OVN is back; an operator sees more with 'vgpuctl network driver check'",
             ) from error  # fmt: skip
 
-    def _read(self, tenant: str) -> _Rows:
+    def _read(self, tenant: str, also: AbstractSet[str] = frozenset()) -> _Rows:
+        """``also``: networks whose rows stay as long as those are there. The tenant's last VM may go meanwhile: a
+        provider network is others' way out as well."""
         site, ports, used = self.store.site, defaultdict[str, set[str]](set), set[GroupUsed]()
         with self.store.read() as tx:
             groups = tx.security_groups.list(tenant)
             vms = {vm.id: vm for vm in tx.vms.list(tenant=tenant) if vm.ports}
-            names = sorted({port.network for vm in vms.values() for port in vm.ports})
-            networks = {network.name: network for network in map(tx.networks.find, names) if network is not None}
+            names = also | {port.network for vm in vms.values() for port in vm.ports}
+            known = map(tx.networks.find, sorted(names))
+            networks = {network.name: network for network in known if network is not None}
             of_networks = networks_in_ovn(tx, networks.values())
             floating = tx.floating_addresses.list(tenant)
             of_cards = GroupsOfCards(groups)
@@ -123,7 +128,8 @@ class ChangesInOvn:
                         for member in members_of(site, tenant, its, network.overlay.id):
                             ports[member.key].add(str(row_uuid(PORT, card.key)))
             guarding = in_use(groups, used, tx.networks.find)
-        return _Rows((*of_networks, *address_rows(floating, vms, networks), *rows_of_groups(site, guarding)), ports)
+        rows = (*of_networks, *address_rows(floating, vms, networks), *rows_of_groups(site, guarding))
+        return _Rows(rows, ports, names)
 
     def _write(self, session: NorthboundSession, before: _Rows, after: _Rows) -> None:
         """Groups that are used no more lose their ports here, and go with the next comparison."""

@@ -324,6 +324,16 @@ def test_with_ovn_away_nothing_is_led_and_what_it_missed_is_written_later(
     assert any(row.startswith(f"dnat_and_snat,{address}") for row in nats(ovn))
 
 
+def test_a_tenants_last_vm_that_goes_during_a_change_takes_nobodys_way_out(plane: ControlPlane, ovn: RealOvn) -> None:
+    create(plane, "web")
+    with plane.services.networks.in_ovn.changing("default"):
+        plane.services.vms.delete("default", "web")
+        plane.engine.drain()
+    names = ovn.nbctl("--bare", "--columns=name", "list", "logical_switch")
+    assert set(names.split()) == {"outside", "default.blue"}
+    assert [words for words in differ(plane) if "missing" in words] == []
+
+
 class NotOnIt:
     """A host that is on none of its VM's networks."""
 
