@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from orchestrator.adapters.ovn.tracing import OvnTracer
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
+from orchestrator.core.northbound.rows import row_uuid
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, OvnNetworkChange, Port, ProviderPlace, port_id
 from orchestrator.core.provider_networks import NewProviderNetwork
+from orchestrator.core.security_groups import NamedUse
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.network_peers import change_peers
@@ -118,6 +121,34 @@ def test_a_network_of_ipv6_alone_is_one(plane: ControlPlane, ovn: RealOvn) -> No
     assert _get(ovn, vm, "port_security") == f'["{mac_address(vm.id)} {address}"]'
     assert _get(ovn, vm, "dhcpv4_options") == "[]"
     assert _differ(plane) == 0
+
+
+def test_a_card_that_may_send_nothing_asks_for_its_addresses_and_sends_nowhere_else(
+    plane: ControlPlane, ovn: RealOvn
+) -> None:
+    network, groups = plane.services.networks.add_overlay("blue", DUAL, "default"), plane.services.security_groups
+    vm = _create(plane, addresses={"blue": "10.0.0.4,fd00:88:1::5"})
+    groups.create("default", "shut", [])
+    groups.change_uses("default", "shut", [NamedUse(vm="train")])
+    assert network.overlay is not None
+    tracer, switch = OvnTracer(southbound=(ovn.socket("southbound"),), keys=tuple), network.overlay.id
+    ovn.nbctl("--wait=sb", "--timeout=30", "sync")
+
+    def is_answered(source: str, target: str, ports: str) -> bool:
+        packet = f'inport == "{port_id(vm.id, 0)}" && eth.src == {mac_address(vm.id)} && eth.dst == ff:ff:ff:ff:ff:ff'
+        version = 6 if ":" in target else 4
+        words = f" && ip{version}.src == {source} && ip{version}.dst == {target} && ip.ttl == 64 && {ports}"
+        trace = tracer.trace(str(row_uuid("Logical_Switch", switch)), packet + words)
+        assert ("put_dhcp" in trace) != ("acl" in trace.splitlines()[-2]), trace
+        return "put_dhcp" in trace
+
+    ports = "udp.src == 68 && udp.dst == 67"
+    assert is_answered("0.0.0.0", "255.255.255.255", ports)
+    assert is_answered("10.0.0.4", "10.0.0.1", ports)
+    assert not is_answered("10.0.0.4", "8.8.8.8", ports)
+    ports = "udp.src == 546 && udp.dst == 547"
+    assert is_answered("fd00:88:1::5", "ff02::1:2", ports)
+    assert not is_answered("fd00:88:1::5", "2001:db8::7", ports)
 
 
 @pytest.mark.parametrize("subnet", [

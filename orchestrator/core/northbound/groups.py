@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.northbound.rows import Existing, MemberOf, OvnRow, RowChange, Value, exchanged, row_uuid
-from orchestrator.core.overlay import FlowLog
+from orchestrator.core.overlay import FlowLog, of_family
 from orchestrator.core.peering import Find, joined_with
 from orchestrator.core.security_groups import SecurityGroup, SecurityRule, default_group
 from orchestrator.core.vms.network import Network, tenant_of
@@ -31,7 +31,6 @@ _ADDRESS: Final = "address"
 _RULE: Final = "ACL"
 _DROP, _ALLOW, _REFUSE, _ALWAYS = 1000, 1001, 1002, 1003
 """Priorities: what no rule allows, what one allows, what one refuses, and what a guest needs for its address."""
-_ASKS_FOR_ADDRESS: Final = "(udp.src == 68 && udp.dst == 67) || (udp.src == 546 && udp.dst == 547)"
 _PROTOCOLS: Final = {"any": "ip", "icmp": "(icmp4 || icmp6)"}
 _Acl = tuple[str, str, int, str, str]
 _LOGGED: Final[Mapping[FlowLog, AbstractSet[str]]] = {
@@ -55,6 +54,8 @@ class GroupOnNetwork:
     """UUIDs of networks of the group's tenant that it is joined with: whose members rules by group mean as well."""
     logged: AbstractSet[str] = frozenset()
     """Actions of rules that tell of their packets."""
+    routers: tuple[str, ...] = ()
+    """IPv4 addresses by which OVN answers as a DHCP server."""
 
     @property
     def own(self) -> tuple[str, str, str]:
@@ -106,6 +107,7 @@ def in_use(groups: Iterable[SecurityGroup], used: Iterable[GroupUsed], find: Fin
             group=known.get((tenant, name)) or default_group(tenant), network=network.overlay.id,
             joined=tuple(other.overlay.id for other in joined[on] if tenant_of(other.name) == tenant),
             logged=_logged(network),
+            routers=tuple(map(network.overlay.gateway_of, of_family(4, network.overlay.subnets))),
         )
         for tenant, name, on in sorted(used) if (network := networks[on]) is not None and network.overlay is not None
     )  # fmt: skip
@@ -142,7 +144,7 @@ def _meter(site: str, tenant: str) -> tuple[OvnRow, ...]:
 def _acls(site: str, on: GroupOnNetwork) -> Iterator[OvnRow]:
     key = group_key(site, *on.own)
     of = (MemberOf(table=PORT_GROUP, key=key, column="acls"),)
-    for what, direction, priority, match, action in (*_fixed(port_group(site, *on.own)), *_ruled(site, on)):
+    for what, direction, priority, match, action in (*_fixed(site, on), *_ruled(site, on)):
         columns: dict[str, Value] = {"direction": direction, "priority": priority, "match": match, "action": action}
         rule = f"{key} {what}"
         if action in on.logged and what != _ADDRESS:
@@ -163,10 +165,19 @@ def logged_rules(site: str, groups: Iterable[GroupOnNetwork]) -> Mapping[str, tu
     return rules
 
 
-def _fixed(name: str) -> Iterator[_Acl]:
+def _fixed(site: str, on: GroupOnNetwork) -> Iterator[_Acl]:
+    name = port_group(site, *on.own)
     yield "drop in", "to-lport", _DROP, f"outport == @{name} && ip", "drop"
     yield "drop out", "from-lport", _DROP, f"inport == @{name} && ip", "drop"
-    yield _ADDRESS, "from-lport", _ALWAYS, f"inport == @{name} && ({_ASKS_FOR_ADDRESS})", "allow-related"
+    yield _ADDRESS, "from-lport", _ALWAYS, f"inport == @{name} && ({_asks_for_address(on)})", "allow-related"
+
+
+def _asks_for_address(on: GroupOnNetwork) -> str:
+    """Of OVN alone, by those addresses that it answers (RFC 2131, 4.1; RFC 8415, 7.1): whatever else is sent to such a
+    port, rules judge."""
+    servers = ", ".join(("255.255.255.255", *on.routers))
+    of_ipv4 = f"udp.src == 68 && udp.dst == 67 && ip4.dst == {{{servers}}}"
+    return f"({of_ipv4}) || (udp.src == 546 && udp.dst == 547 && ip6.dst == ff02::1:2)"
 
 
 def _ruled(site: str, on: GroupOnNetwork) -> Iterator[_Acl]:
@@ -203,7 +214,7 @@ def verdicts(site: str, groups: Iterable[GroupOnNetwork]) -> Verdicts:
     """Of the flows that follow from groups of one tenant."""
     flows: dict[tuple[str, int], tuple[str, SecurityRule | None]] = {}
     for on in groups:
-        fixed, name = _fixed(port_group(site, *on.own)), on.group.name
+        fixed, name = _fixed(site, on), on.group.name
         flows |= {(match, priority): (name, None) for _, _, priority, match, _ in fixed if priority == _DROP}
         flows |= {(_match(site, on, rule), _priority(rule)): (name, rule) for rule in on.group.rules}
     return flows

@@ -60,6 +60,15 @@ def test_a_rule_matches_members_on_its_network_and_on_its_tenants_that_are_joine
     assert _groups(rows) == {"red/db id-red.one", "red/web id-red.one", "red/web id-red.two"}, "or no set has that name"
 
 
+def test_whatever_its_rules_a_card_asks_for_its_address_and_sends_nothing_else_to_such_a_port() -> None:
+    rows = _rows([("red", "web", "red.one")], _network("red.one"))
+    name = port_group(SITE, "red", "web", "id-red.one")
+    assert _match(rows, "id-red.one address") == (
+        f"inport == @{name} && ((udp.src == 68 && udp.dst == 67 && ip4.dst == {{255.255.255.255, 10.0.0.1}})"
+        " || (udp.src == 546 && udp.dst == 547 && ip6.dst == ff02::1:2))"
+    )
+
+
 def test_packets_are_on_record_on_the_network_that_wants_it_alone() -> None:
     one, two = _network("red.one", flow_log="refused"), _network("red.two")
     rows = _rows([("red", "db", "red.one"), ("red", "db", "red.two")], one, two)
