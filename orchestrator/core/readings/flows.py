@@ -78,7 +78,8 @@ class LeftOut:
 
 
 def flow_of(line: str) -> Flow | None:
-    """Of one of ovn-controller's log; None: it tells of something else, or is foreign."""
+    """Of one of ovn-controller's log; None: it tells of something else, is foreign, or came to many at once: that is no
+    card's, and each of a guest's many group addresses would have a card's share (:func:`shared_out`)."""
     read = _LINE.match(line)
     if read is None:
         return None
@@ -86,12 +87,16 @@ def flow_of(line: str) -> Flow | None:
     fields = dict(field.partition("=")[::2] for field in rest.split(","))
     direction = "in" if direction == "to" else "out"
     try:
+        card = fields["dl_dst" if direction == "in" else "dl_src"]
+        if int(card[:2], 16) & 1:
+            return None
         port = fields.get("tp_dst") if protocol.startswith(("tcp", "udp")) else None
         return flow_from_dict({
             "at": datetime.fromisoformat(f"{at[:-1]}+00:00").timestamp(), "rule": rule, "direction": direction,
-            "refused": verdict == "drop", "card": fields["dl_dst" if direction == "in" else "dl_src"],
+            "refused": verdict == "drop", "card": card,
             "source": fields.get("nw_src") or fields["ipv6_src"], "target": fields.get("nw_dst") or fields["ipv6_dst"],
-            "protocol": protocol.rstrip("6"), "port": None if port is None else int(port), "packets": 1,
+            "protocol": "ip" if protocol == "ipv6" else protocol.rstrip("6"),
+            "port": None if port is None else int(port), "packets": 1,
         })  # fmt: skip
     except (KeyError, ValueError, Unknown):
         return None

@@ -54,6 +54,13 @@ def test_a_line_is_read_as_ovn_writes_it() -> None:
         at=1795964282.0, rule=RULE, direction="out", refused=False, card="52:54:00:00:00:01", source="fd00::5",
         target="fd00::6", protocol="icmp", port=None, packets=1,
     )  # fmt: skip
+    assert getattr(flow_of(ICMP6.replace("icmp6,", "ipv6,")), "protocol", None) == "ip"
+
+
+@pytest.mark.parametrize("group", ["ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:07", "33:33:00:00:00:01"])
+def test_what_came_to_many_at_once_is_no_cards_and_has_no_share(group: str) -> None:
+    """A guest has millions of such addresses to send to: each would take its share of a neighbour tenant's."""
+    assert flow_of(TCP.replace("dl_dst=52:54:00:00:00:02", f"dl_dst={group}")) is None
 
 
 @pytest.mark.parametrize(("is_so", "other"), [
