@@ -270,8 +270,9 @@ class HostTurns:
         return vm.state == "stopped" or (vm.state == "running" and not waits)
 
     def _is_stuck(self, vm: Vm) -> bool:
-        """Until a person decides; not one that goes on when its host is back."""
-        stuck = self._tx.operations.stuck_about(vm.id)
+        """Until a person decides; not one that goes on when its host is back. Also of a place that is held for it."""
+        moves = None if vm.state != "moving" else vm.operation
+        stuck = self._tx.operations.stuck_about(self._tx.operations.get(moves).operation.subject if moves else vm.id)
         return any(not waits_for_its_host(operation) for operation in stuck)
 
     def _swap(self, one: HostTurn, host: Host) -> HostTurn:

@@ -244,3 +244,17 @@ def test_sixteen_vms_leave_and_a_controller_that_dies_is_followed_by_another(pla
     assert plane.services.maintenances.get().host(L40S_HOST).phase == "empty"
     assert on(plane, L40S_HOST) == {}
     assert [vm.state for vm in plane.services.vms.list(None)] == ["running"] * 20
+
+
+@pytest.mark.parametrize("act", ["drain", "upgrade"])
+def test_a_vm_that_got_stuck_when_it_had_left_is_named(plane: ControlPlane, act: str) -> None:
+    """The place that it held there keeps the host from being empty."""
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("vm.undefine_failed", "libvirt refuses") if (moment, name) == ("before", "UndefineDomain") else None
+    )
+    if act == "drain":
+        plane.services.maintenances.drain(L40S_HOST, WantedDrain())
+    turn = (go_on(plane) if act == "drain" else upgraded(plane, L40S_HOST)).host(L40S_HOST)
+    assert turn.phase == ("emptying" if act == "drain" else "kept")
+    assert all(f"default/{name}" in turn.why for name in ("a0", "b0"))
+    assert (turn.why.endswith("is stuck"), on(plane, L40S_HOST)) == (True, {})
