@@ -159,3 +159,16 @@ def test_a_drained_host_that_dies_can_be_evacuated(plane: ControlPlane, policy: 
     plane.services.maintenances.evacuate(T4_HOST, evacuation)
     assert phases(go_on(plane)) == {T4_HOST: "empty"}
     assert plane.services.vms.get("red", "train").state == "stopped", "its dead host is not asked to start it"
+
+
+def test_what_works_on_a_vm_of_a_dead_host_is_named_and_can_be_given_up(plane: ControlPlane) -> None:
+    dies(plane, T4_HOST)
+    stop = str(plane.services.vms.stop("red", "train").operation)
+    plane.engine.drain()
+    plane.services.maintenances.evacuate(T4_HOST, WantedEvacuation(confirm=T4_HOST, fence="hand"))
+    its = go_on(plane)
+    assert phases(its) == {T4_HOST: "emptying"}
+    progress = plane.services.maintenances.now(its).progress[T4_HOST]
+    assert progress == f"1 VMs on it: red/train is stopping (operation {stop} works on it)"
+    plane.services.operations.abandon(stop)
+    assert phases(go_on(plane)) == {T4_HOST: "empty"}

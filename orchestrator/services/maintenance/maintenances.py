@@ -35,6 +35,7 @@ from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.fencing import Fencing
 from orchestrator.services.acting import actor
+from orchestrator.services.begin import running_operation
 from orchestrator.services.maintenance.waits import AT_REST, TO_STOP, PlannedMaintenances, overridden_by, waits_of
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
@@ -367,5 +368,11 @@ def _still_there(tx: Transaction, one: HostTurn) -> str:
     """Of a host that VMs move away from: how each of them stands."""
     vms = sorted(tx.vms.list(host=one.host), key=lambda vm: (vm.state == "stopped", vm.full_name))
     more = f" and {len(vms) - _SHOWN} more" if len(vms) > _SHOWN else ""
-    named = ", ".join(f"{vm.full_name} is {vm.state}" for vm in vms[:_SHOWN])
+    named = ", ".join(f"{vm.full_name} is {vm.state}{_worked_on(tx, vm)}" for vm in vms[:_SHOWN])
     return f"{len(vms)} VMs on it: {named}{more}" if vms else "no VM on it"
+
+
+def _worked_on(tx: Transaction, vm: Vm) -> str:
+    """What keeps it there: it may wait for a host that does not come back, and is abandoned then."""
+    operation = None if vm.state == "moving" else running_operation(tx, vm)
+    return "" if operation is None else f" (operation {operation} works on it)"
