@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Final
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.overlay import NetworkPeer, OvnNetwork
+from orchestrator.core.overlay import NetworkPeer, OvnNetwork, of_family
 from orchestrator.core.provider_networks import overlapping
 from orchestrator.core.vms.network import Network
 
 MAX_PEERS: Final = 16
 """Of one network, and as many offers of others."""
+_MAX_TOLD: Final = 255
+"""Bytes of a DHCP option: its length is one (RFC 2132), and OVN begins anew at 0 beyond that."""
 _LINKS: Final = {4: IPv4Address("169.254.64.0"), 6: IPv6Address("fe80::a9fe:4000")}
 """Link-local (RFC 3927, RFC 4291): never a subnet of a network, and no guest is on these links."""
 Find = Callable[[str], Network | None]
@@ -97,7 +99,8 @@ def _check_beside_way_out(first: Network, second: Network, find: Find) -> None:
 def check_grown(before: Network, after: Network, find: Find) -> None:
     """Before a network has more subnets: those that it leads to have routes to each at once.
 
-    :raises Conflict: ``network.peer_overlaps``; ``network.joined``: another tenant has agreed to fewer"""
+    :raises Conflict: ``network.peer_overlaps``, ``network.too_many_peers``; ``network.joined``: another tenant has
+        agreed to fewer"""
     if _subnets(before) == _subnets(after):
         return
     peers = _peers(before, find)
@@ -111,6 +114,26 @@ def check_grown(before: Network, after: Network, find: Find) -> None:
             )
     for peer in peers:
         check_apart(after, peer, find)
+    for network in (after, *peers):
+        check_told(network, lambda name: after if name == after.name else find(name))
+
+
+def check_told(network: Network, find: Find) -> None:
+    """That its guests can be told the way to all that it leads to, in one option of DHCP (RFC 3442). Where it has a way
+    out they are told of its router alone; IPv6 needs no more.
+
+    :raises Conflict: ``network.too_many_peers``"""
+    overlay = network.overlay
+    if overlay is None or overlay.out is not None:
+        return
+    own, far = of_family(4, overlay.subnets), of_family(4, subnets_of_peers(network, find))
+    sizes = [5 + (IPv4Network(subnet).prefixlen + 7) // 8 for subnet in (*own, *far)]
+    if own and sum(sizes) - min(sizes[: len(own)]) > _MAX_TOLD:
+        raise Conflict(
+            "network.too_many_peers",
+            f"guests on {network.short} cannot be told the way to {len(sizes)} subnets: DHCP has room for some 30",
+            hint="leave one that is not needed: --leave; or take fewer and larger subnets",
+        )
 
 
 def with_peer(network: Network, peer: NetworkPeer | None, name: str) -> Network:

@@ -231,7 +231,7 @@ class NetworkService:
         :raises NotFound: ``network.unknown``, ``tenant.unknown``
         :raises InvalidInput: ``label.…``, ``network.of_ovn``, ``network.subnet_invalid``, ``network.mtu_invalid``,
             ``network.dns_invalid``, ``network.dhcp_invalid``; :raises Conflict: ``network.subnet_overlaps``,
-            ``network.peer_overlaps``, ``network.joined``, ``network.converting``
+            ``network.peer_overlaps``, ``network.too_many_peers``, ``network.joined``, ``network.converting``
         :raises Retryable: ``ovn.unreachable``, ``ovn.busy``; :raises Unknown: ``ovn.not_in_effect``"""
         in_effect = nullcontext() if tenant is None or change == NO_CHANGE else self.in_ovn.changing(tenant)
         with in_effect, self.store.begin() as tx:

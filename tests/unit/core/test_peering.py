@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.overlay import NetworkPeer, OvnNetwork, ProviderPlace, WayOut
-from orchestrator.core.peering import check_apart, check_grown
+from orchestrator.core.peering import check_apart, check_grown, check_told
 from orchestrator.core.vms.network import Network
 
 OUTSIDE = ProviderPlace(physical="physnet1", vlan=None, gateway="192.0.2.1", first="192.0.2.9", last="192.0.2.20")
@@ -63,3 +63,28 @@ def test_a_network_that_is_joined_with_another_tenants_gets_no_more_subnets() ->
         check_grown(red, grown, known.get)
     assert refused.value.code == "network.joined"
     assert "--leave blue/net" in (refused.value.hint or "")
+
+
+def test_no_network_leads_to_more_than_its_guests_can_be_told_of() -> None:
+    """31 ways to a /24 are 248 bytes, of 255."""
+    far = [_wide(number) for number in range(4)]
+    three, four = (_network("red.own", "10.0.0.0/24", *(each.name for each in far[:count])) for count in (3, 4))
+    find = {three.name: three, **{each.name: each for each in far}}.get
+    check_told(three, find)
+    assert three.overlay is not None
+    assert four.overlay is not None
+    check_told(replace(four, overlay=replace(four.overlay, out=WayOut(network="outside", address="192.0.2.9"))), find)
+    seven, eight = (("10.0.0.0/24", *(f"10.8.{number}.0/24" for number in range(count))) for count in (7, 8))
+    check_grown(three, replace(three, overlay=replace(three.overlay, subnets=seven)), find)
+    grown = replace(three, overlay=replace(three.overlay, subnets=eight))
+    with pytest.raises(Conflict, match="cannot be told the way to 33 subnets"):
+        check_told(four, find)
+    with pytest.raises(Conflict, match="cannot be told the way to 33 subnets"):
+        check_grown(three, grown, find)
+
+
+def _wide(number: int) -> Network:
+    subnets = tuple(f"10.{number + 1}.{subnet}.0/24" for subnet in range(8))
+    network = _network(f"red.n{number}", subnets[0], "red.own")
+    assert network.overlay is not None
+    return replace(network, overlay=replace(network.overlay, subnets=subnets))
