@@ -16,7 +16,7 @@ from orchestrator.core.vms.network import Network
 
 MAX_PEERS: Final = 16
 """Of one network, and as many offers of others."""
-_MAX_TOLD: Final = 255
+_MAX_OPTION_BYTES: Final = 255
 """Bytes of a DHCP option: its length is one (RFC 2132), and OVN begins anew at 0 beyond that."""
 _LINKS: Final = {4: IPv4Address("169.254.64.0"), 6: IPv6Address("fe80::a9fe:4000")}
 """Link-local (RFC 3927, RFC 4291): never a subnet of a network, and no guest is on these links."""
@@ -115,10 +115,10 @@ def check_grown(before: Network, after: Network, find: Find) -> None:
     for peer in peers:
         check_apart(after, peer, find)
     for network in (after, *peers):
-        check_told(network, lambda name: after if name == after.name else find(name))
+        check_routes_fit(network, lambda name: after if name == after.name else find(name))
 
 
-def check_told(network: Network, find: Find) -> None:
+def check_routes_fit(network: Network, find: Find) -> None:
     """That its guests can be told the way to all that it leads to, in one option of DHCP (RFC 3442). Where it has a way
     out they are told of its router alone; IPv6 needs no more.
 
@@ -128,7 +128,7 @@ def check_told(network: Network, find: Find) -> None:
         return
     own, far = of_family(4, overlay.subnets), of_family(4, subnets_of_peers(network, find))
     sizes = [5 + (IPv4Network(subnet).prefixlen + 7) // 8 for subnet in (*own, *far)]
-    if own and sum(sizes) - min(sizes[: len(own)]) > _MAX_TOLD:
+    if own and sum(sizes) - min(sizes[: len(own)]) > _MAX_OPTION_BYTES:
         raise Conflict(
             "network.too_many_peers",
             f"guests on {network.short} cannot be told the way to {len(sizes)} subnets: DHCP has room for some 30",

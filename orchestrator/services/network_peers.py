@@ -9,7 +9,7 @@ from dataclasses import replace
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.overlay import NetworkPeer, OvnNetwork, PeerState
-from orchestrator.core.peering import check_apart, check_told, free_link, peer_of, with_peer
+from orchestrator.core.peering import check_apart, check_routes_fit, free_link, peer_of, with_peer
 from orchestrator.core.vms.network import Network, own_name, short_name, tenant_of, unknown_network
 from orchestrator.services.acting import actor
 from orchestrator.services.networks import NetworkService
@@ -99,7 +99,7 @@ def _join(tx: Transaction, own: Network, peer: str, *, speaks_for_it: bool) -> N
     tx.networks.update(with_peer(other, replace(mine, network=own.name, id=overlay.id, state=offered), own.name))
     if state == "joined":
         for each in (own, other):
-            check_told(tx.networks.get(each.name), tx.networks.find)
+            check_routes_fit(tx.networks.get(each.name), tx.networks.find)
 
 
 def _leave(tx: Transaction, own: Network, peer: str) -> None:

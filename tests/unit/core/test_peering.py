@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.overlay import NetworkPeer, OvnNetwork, ProviderPlace, WayOut
-from orchestrator.core.peering import check_apart, check_grown, check_told
+from orchestrator.core.peering import check_apart, check_grown, check_routes_fit
 from orchestrator.core.vms.network import Network
 
 OUTSIDE = ProviderPlace(physical="physnet1", vlan=None, gateway="192.0.2.1", first="192.0.2.9", last="192.0.2.20")
@@ -70,15 +70,15 @@ def test_no_network_leads_to_more_than_its_guests_can_be_told_of() -> None:
     far = [_wide(number) for number in range(4)]
     three, four = (_network("red.own", "10.0.0.0/24", *(each.name for each in far[:count])) for count in (3, 4))
     find = {three.name: three, **{each.name: each for each in far}}.get
-    check_told(three, find)
+    check_routes_fit(three, find)
     assert three.overlay is not None
     assert four.overlay is not None
-    check_told(replace(four, overlay=replace(four.overlay, out=WayOut(network="outside", address="192.0.2.9"))), find)
+    check_routes_fit(replace(four, overlay=replace(four.overlay, out=WayOut(network="outside", address="192.0.2.9"))), find)
     seven, eight = (("10.0.0.0/24", *(f"10.8.{number}.0/24" for number in range(count))) for count in (7, 8))
     check_grown(three, replace(three, overlay=replace(three.overlay, subnets=seven)), find)
     grown = replace(three, overlay=replace(three.overlay, subnets=eight))
     with pytest.raises(Conflict, match="cannot be told the way to 33 subnets"):
-        check_told(four, find)
+        check_routes_fit(four, find)
     with pytest.raises(Conflict, match="cannot be told the way to 33 subnets"):
         check_grown(three, grown, find)
 
