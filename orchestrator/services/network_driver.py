@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Final, Literal
@@ -83,24 +82,29 @@ class NetworkDriverService:
             used = [host.name for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
             snapshots = {name: tx.hosts.snapshot(name) for name in used}
         hosts = {name: None if seen is None else outside_ovn(seen.bridges, name) for name, seen in snapshots.items()}
-        return NetworkDriver(
-            engine="ovn", encapsulation_network=network, reading=reading,
-            troubles=(*troubles(reading, hosts, network, self.clock.now()), *self._differing(), *_held(held_back)),
-        )  # fmt: skip
+        found = (*troubles(reading, hosts, network, self.clock.now()), *self._differing(reading), *_held(held_back))
+        return NetworkDriver(engine="ovn", encapsulation_network=network, reading=reading, troubles=found)
 
-    def _differing(self) -> Iterator[OvnTrouble]:
+    def _differing(self, reading: OvnReading) -> Iterator[OvnTrouble]:
         """A northbound that does not answer is told of already."""
         if self.engines.northbound is None:
             return
-        with suppress(Retryable), self.engines.northbound.open() as session:
-            existing = session.read_all(self.store.site, _READ)
-            changes = compare(self.store, session, existing)
-            if changes:
+        try:
+            with self.engines.northbound.open() as session:
+                existing = session.read_all(self.store.site, _READ)
+                changes = compare(self.store, session, existing)
+                if changes:
+                    yield OvnTrouble(
+                        code="ovn.differs", subject=f"{len(changes)} rows", message=shown(changes),
+                        remedy="wait a minute: they are written again by themselves",
+                    )  # fmt: skip
+                yield from _foreign(session, existing)
+        except Retryable as error:
+            if any(each.leader and each.error is None for each in reading.members if each.database == "northbound"):
                 yield OvnTrouble(
-                    code="ovn.differs", subject=f"{len(changes)} rows", message=shown(changes),
-                    remedy="wait a minute: they are written again by themselves",
+                    code="ovn.not_compared", subject="northbound", message=f"not read as a whole: {error.message}",
+                    remedy="nothing there is put right; 'vgpuctl quota set TENANT rules=1000' bounds a tenant's rules",
                 )  # fmt: skip
-            yield from _foreign(session, existing)
 
     def sign(self, whose: CertificateFor, name: str, request: str) -> SignedCertificate:
         """A certificate for a host (called as it is to OVN), or for a central server.

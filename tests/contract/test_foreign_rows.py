@@ -28,12 +28,26 @@ def plane(tmp_path: Path, ovn: RealOvn) -> Iterator[ControlPlane]:
 
 
 def _foreign(plane: ControlPlane) -> tuple[OvnTrouble, ...]:
+    return tuple(trouble for trouble in _troubles(plane) if trouble.code == "ovn.foreign_row")
+
+
+def _troubles(plane: ControlPlane) -> tuple[OvnTrouble, ...]:
     engines = Engines(
         authority=OvnAuthority(Fernet.generate_key(), plane.world.clock), northbound=plane.world.northbound,
         overlay=plane.services.provider_networks.overlay,
     )  # fmt: skip
     driver = NetworkDriverService(store=plane.store, clock=plane.world.clock, engines=engines)
-    return tuple(trouble for trouble in driver.get().troubles if trouble.code == "ovn.foreign_row")
+    return driver.get().troubles
+
+
+def test_rows_that_are_too_many_to_be_compared_are_told_of(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody hears that nothing is put right any more."""
+    assert "ovn.not_compared" not in [trouble.code for trouble in _troubles(plane)]
+    monkeypatch.setattr("orchestrator.adapters.ovn.northbound._WHOLE_BYTES", 1000)
+    (told,) = [trouble for trouble in _troubles(plane) if trouble.code == "ovn.not_compared"]
+    assert "more than 0 MiB" in told.message
 
 
 PUT: Mapping[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {

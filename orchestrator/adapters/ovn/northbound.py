@@ -18,6 +18,8 @@ _NAME: Final = "OVN_Northbound"
 _CONNECT_S: Final = 5.0
 _WHOLE_S: Final = 60.0
 """For an answer with tens of thousands of rows."""
+_WHOLE_BYTES: Final = 256 * 1024 * 1024
+"""Of it. A row has some 600: one tenant's 100 groups of 100 rules on six networks are 60,000 rows, 38 MiB."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class _Session:
     def read_all(self, site: str, tables: Mapping[str, Sequence[str]]) -> Existing:
         """See :class:`orchestrator.ports.overlay.NorthboundSession`."""
         ours = ["external_ids", "includes", ["map", [[OUR_SITE, site]]]]
-        self.client.limit_s = _WHOLE_S
+        self.client.limit_s, self.client.max_bytes = _WHOLE_S, _WHOLE_BYTES
         return self._existing([
             {"op": "select", "table": table, "where": [ours],
              "columns": ["_uuid", "external_ids", *(set(columns) - self._lacks(table))]}

@@ -19,7 +19,8 @@ from orchestrator.core.errors import Retryable
 LIMIT_S: Final = 10.0
 """For one answer, connecting included."""
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of one answer: a southbound of 20,000 ports has some 100 MB in all, and no question is for the whole."""
+"""Of one answer, where nothing else is said: a southbound of 20,000 ports has some 100 MB in all, and no question is
+for the whole."""
 _PIECE: Final = 1 << 20
 _QUIET_S: Final = 0.05
 """Whoever has sent nothing for as long may have said all."""
@@ -38,7 +39,7 @@ class OvsdbClient:
     def __init__(self, endpoint: str, trust: ssl.SSLContext | None, limit_s: float = LIMIT_S) -> None:
         """:raises Retryable: ``ovn.unreachable``"""
         self._deadline = time.monotonic() + limit_s
-        self.limit_s = limit_s
+        self.limit_s, self.max_bytes = limit_s, MAX_BYTES
         self._read = b""
         self._asked = 0
         try:
@@ -133,8 +134,9 @@ class OvsdbClient:
             if quiet:
                 continue
             size += len(piece)
-            if not piece or size > MAX_BYTES:
-                raise ValueError("it closed the connection" if not piece else "it answered without an end")
+            if not piece or size > self.max_bytes:
+                much = f"its answer has more than {self.max_bytes >> 20} MiB"
+                raise ValueError(much if piece else "it closed the connection")
             pieces.append(piece)
 
 
