@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.maintenance.maintenance import HostTurn, Maintenance
+from orchestrator.core.maintenance.maintenance import MOVING, HostTurn, Maintenance
 from orchestrator.services.maintenance.maintenances import MaintenanceService, WantedEvacuation
 from orchestrator.store.database import Store
 
@@ -41,7 +41,7 @@ class DeadHosts:
         if not any(host.state == "ready" for host in hosts):
             return
         away = {host.name: host.last_seen_at for host in hosts if host.state == "unreachable" and host.last_seen_at}
-        spans = {name: _DAY_S if _is_empty(last[name]) else 2 * self.after_s for name in away}
+        spans = {name: _DAY_S if _is_evacuated(last[name]) else 2 * self.after_s for name in away}
         for name, seen in away.items():
             if now - seen < self.after_s or _tried(last[name], now) or not self.maintenances.fencing.knows(name):
                 continue
@@ -66,9 +66,9 @@ class DeadHosts:
             log.warning("host %s is not evacuated: %s", host, error.message)
 
 
-def _is_empty(last: tuple[Maintenance, HostTurn] | None) -> bool:
-    """It was evacuated, and is not back."""
-    return last is not None and last[0].act == "evacuate" and last[1].phase == "empty"
+def _is_evacuated(last: tuple[Maintenance, HostTurn] | None) -> bool:
+    """Or is being so, which may take as long as it is away; it is not back."""
+    return last is not None and last[0].act == "evacuate" and last[1].phase in MOVING
 
 
 def _tried(last: tuple[Maintenance, HostTurn] | None, now: float) -> bool:

@@ -14,10 +14,11 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.event import EventFilter, FleetChange
 from orchestrator.core.maintenance.leaving import parse_window
 from orchestrator.core.maintenance.maintenance import DrainPolicy, Planned
+from orchestrator.reconcile.dead_hosts import DeadHosts
 from orchestrator.services.maintenance.maintenances import WantedDrain, WantedEvacuation
-from tests.fakes.control_plane import A100_HOST, T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
-from tests.operations.evacuations import dies
+from tests.operations.evacuations import dies, fencing
 from tests.operations.test_driver_upgrades import NEW, OLD, PROFILES, go_on, phases, upgraded, wanted
 
 HOUR_S = 3600
@@ -172,3 +173,19 @@ def test_what_works_on_a_vm_of_a_dead_host_is_named_and_can_be_given_up(plane: C
     assert progress == f"1 VMs on it: red/train is stopping (operation {stop} works on it)"
     plane.services.operations.abandon(stop)
     assert phases(go_on(plane)) == {T4_HOST: "empty"}
+
+
+def test_a_host_whose_evacuation_does_not_end_counts_for_a_day_as_well(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    fencing(plane).known |= {T4_HOST, A100_HOST}
+    dead = DeadHosts(store=plane.store, maintenances=plane.services.maintenances, after_s=600.0, at_most=1)
+    dies(plane, T4_HOST)
+    plane.services.vms.stop("red", "train")
+    plane.engine.drain()
+    for host in (T4_HOST, A100_HOST):
+        plane.observer.observe(A100_HOST)
+        dies(plane, host)
+        plane.world.clock.sleep(1500)
+        dead.round()
+        go_on(plane)
+    assert [phases(its) for its in plane.services.maintenances.list()] == [{T4_HOST: "emptying"}]
