@@ -178,8 +178,8 @@ class HostTurns:
                 return one
             if ended.state == "done":
                 return replace(one, swap=None, vms=(), why="")
-            why = f"it has not given up VMs that run elsewhere: operation {ended.id} is {ended.state}"
-            return replace(one, why=why)
+            if ended.state == "stuck":
+                return replace(one, why=f"it has not given up VMs that run elsewhere: operation {ended.id} is stuck")
         known = ((name, self._tx.vms.find_id(name)) for name in one.vms)
         gone = [name for name, vm in known if vm is None or vm.host != one.host]
         if not gone:
