@@ -73,7 +73,9 @@ def test_no_network_leads_to_more_than_its_guests_can_be_told_of() -> None:
     check_routes_fit(three, find)
     assert three.overlay is not None
     assert four.overlay is not None
-    check_routes_fit(replace(four, overlay=replace(four.overlay, out=WayOut(network="outside", address="192.0.2.9"))), find)
+    check_routes_fit(
+        replace(four, overlay=replace(four.overlay, out=WayOut(network="outside", address="192.0.2.9"))), find
+    )
     seven, eight = (("10.0.0.0/24", *(f"10.8.{number}.0/24" for number in range(count))) for count in (7, 8))
     check_grown(three, replace(three, overlay=replace(three.overlay, subnets=seven)), find)
     grown = replace(three, overlay=replace(three.overlay, subnets=eight))
