@@ -103,7 +103,7 @@ class NetworkDriverService:
             if any(each.leader and each.error is None for each in reading.members if each.database == "northbound"):
                 yield OvnTrouble(
                     code="ovn.not_compared", subject="northbound", message=f"not read as a whole: {error.message}",
-                    remedy="nothing there is put right; 'vgpuctl quota set TENANT rules=1000' bounds a tenant's rules",
+                    remedy="nothing there is put right; 'vgpuctl quota list' tells whose quota of rules may be smaller",
                 )  # fmt: skip
 
     def sign(self, whose: CertificateFor, name: str, request: str) -> SignedCertificate:
