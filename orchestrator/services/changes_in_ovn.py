@@ -4,7 +4,7 @@ the database. That is derived from this one: what is missed here the next compar
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
@@ -29,8 +29,10 @@ from orchestrator.operations.steps.ports import networks_in_ovn
 from orchestrator.ports.overlay import Northbound, NorthboundSession
 from orchestrator.store.database import Store
 
-_AT_ONCE: Final = 10
-"""Changes of all tenants, each of which has a thread of the server's few dozen."""
+_AT_ONCE: Final = 16
+"""Changes of all tenants, those that wait included: each has a thread of the server's few dozen."""
+_OF_TENANT: Final = 10
+"""Of one tenant, of which all but one wait: more would be refused to all others."""
 _WAIT_S: Final = 2.0
 """For another change of the same tenant."""
 _LATER: Final = "try again in some seconds"
@@ -57,6 +59,8 @@ class ChangesInOvn:
     _changing: set[str] = field(default_factory=set)
     """Tenants: of one only one change at a time, else the older of two states might be written last."""
     _ended: Condition = field(default_factory=Condition)
+    _here: Counter[str] = field(default_factory=Counter)
+    """By tenant, how many are changing or wait."""
 
     @contextmanager
     def changing(self, *tenants: str) -> Iterator[None]:
@@ -79,8 +83,13 @@ class ChangesInOvn:
     @contextmanager
     def _in_turn(self, tenants: tuple[str, ...]) -> Iterator[None]:
         """However long OVN is silent, most threads of the server stay free. :raises Retryable: ``ovn.busy``"""
-        if not self._places.acquire(blocking=False):
-            raise Retryable("ovn.busy", f"{_AT_ONCE} changes are being written to OVN", hint=_LATER)
+        with self._ended:
+            if any(self._here[tenant] >= _OF_TENANT for tenant in tenants):
+                message = f"{_OF_TENANT} changes of tenant {tenants[0]}, or of peers, are being written to OVN"
+                raise Retryable("ovn.busy", message, hint=_LATER)
+            if not self._places.acquire(blocking=False):
+                raise Retryable("ovn.busy", f"{_AT_ONCE} changes are being written to OVN", hint=_LATER)
+            self._here.update(tenants)
         try:
             with self._ended:
                 if not self._ended.wait_for(lambda: self._changing.isdisjoint(tenants), _WAIT_S):
@@ -94,6 +103,8 @@ class ChangesInOvn:
                     self._changing.difference_update(tenants)
                     self._ended.notify_all()
         finally:
+            with self._ended:
+                self._here.subtract(tenants)
             self._places.release()
 
     def _take(self, session: NorthboundSession, before: _Rows, tenant: str) -> None:

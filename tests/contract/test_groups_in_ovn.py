@@ -283,11 +283,11 @@ def test_while_ovn_does_not_answer_nothing_is_changed(plane: ControlPlane, north
 def test_changes_that_last_leave_room_for_others(plane: ControlPlane) -> None:
     of_groups = plane.services.security_groups.in_ovn
     with ExitStack() as held:
-        for number in range(10):
+        for number in range(16):
             held.enter_context(of_groups.changing("default" if number == 0 else f"red-{number}"))
             if number == 0:
                 _busy("tenant default's", of_groups.changing("default"))
-        _busy("10 changes", of_groups.changing("blue"))
+        _busy("16 changes", of_groups.changing("blue"))
     plane.services.security_groups.create("default", "later")
     plane.services.security_groups.change_uses("default", "later", [WEB])
 
