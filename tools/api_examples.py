@@ -20,9 +20,11 @@ from orchestrator.api.openapi import EXAMPLES_FILE
 from orchestrator.api.routes.floating_addresses import FloatingAddressAnswer
 from orchestrator.api.routes.network_paths import NetworkPathAnswer
 from orchestrator.api.routes.network_traffic import NetworkFlowsAnswer, NetworkTrafficAnswer
+from orchestrator.api.schemas.vm_parts import DiskSnapshotAnswer, snapshot_members
 from orchestrator.core.northbound.trace import Judgement
 from orchestrator.core.readings.flows import Flow
 from orchestrator.core.security_groups import ANYWHERE, SecurityRule
+from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.services.floating_addresses import FloatingInfo
 from orchestrator.services.network_paths import NetworkPath
 from orchestrator.services.readings.networks import COUNTED, NetworkFlow, NetworkFlows, NetworkTraffic
@@ -63,6 +65,10 @@ KEY_REQUEST: Final = (
     "-----END CERTIFICATE REQUEST-----\n"
 )
 """Made by openssl, of a key that is gone."""
+SNAPSHOT: Final = DiskSnapshot(
+    id="2f1c7c5e-6f0e-5b52-9a37-0d7c1a4f8e21", name="before-upgrade", size_bytes=1024**3, created_at=1796119200.0,
+    taken_of="running",
+)  # fmt: skip
 OFFERING: Final = {"name": "small", "kind": "time_sliced", "vgpu_type": "GRID T4-2Q"}
 REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "vms", {**VM, "name": "render"}), ("GET", "vms/train", None), ("GET", "readings/vms", None),
@@ -135,6 +141,7 @@ def examples() -> dict[str, Any]:
             found.setdefault(name, _shortened(body))
     found["NetworkPath"] = NetworkPathAnswer.of(PATH).model_dump(mode="json")
     found["FloatingAddress"] = FloatingAddressAnswer.copied(FLOATING).model_dump(mode="json")
+    found["DiskSnapshot"] = DiskSnapshotAnswer.model_validate(snapshot_members(SNAPSHOT)).model_dump(mode="json")
     found["NetworkFlows"] = NetworkFlowsAnswer.of(FLOWS).model_dump(mode="json")
     found["NetworkTraffic"] = NetworkTrafficAnswer.of(TRAFFIC).model_dump(mode="json")
     return dict(sorted(found.items()))

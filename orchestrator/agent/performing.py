@@ -14,6 +14,7 @@ from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
+from orchestrator.agent.libvirt.disk_snapshots import SnapshotsOfDisks
 from orchestrator.agent.libvirt.domain_devices import DomainParts, parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
@@ -25,6 +26,7 @@ from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -241,6 +243,10 @@ class Parts:
         return result
 
     @property
+    def snapshots(self) -> SnapshotsOfDisks:
+        return SnapshotsOfDisks(self.domains, self.storage, self.saved.ledger)
+
+    @property
     def plugging(self) -> Plugging:
         """Into VMs that run."""
         return Plugging(self.domains, self.storage.directory, self.storage.data.is_open)
@@ -304,6 +310,8 @@ class Parts:
             AcceptGpus: switches.accept,
             DeclarePool: storage.pools.declare,
             WithdrawPool: storage.pools.withdraw,
+            TakeSnapshot: self.snapshots.take,
+            RestoreSnapshot: self.snapshots.restore,
             ShareDisks: storage.shared.share,
             LeaveDisks: storage.shared.leave,
         }

@@ -51,6 +51,7 @@ from orchestrator.services.security_groups import SecurityGroupService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.capacity import CapacityService
+from orchestrator.services.vms.disk_snapshots import VmSnapshots
 from orchestrator.services.vms.driver_answers import AskedDrivers
 from orchestrator.services.vms.making_way import MakingWay
 from orchestrator.services.vms.moves import MoveService
@@ -73,6 +74,7 @@ class Services:
     resizing: VmResizing
     network_cards: NetworkCards
     suspension: VmSuspension
+    disk_snapshots: VmSnapshots
     guest_access: GuestAccessService
     consoles: ConsoleService
     guests: GuestService
@@ -182,6 +184,7 @@ def services_of(
         network_cards=NetworkCards(store=store, engine=engine, networks=networks, clock=clock, ids=ids),
         resizing=VmResizing(store=store, engine=engine, planner=planner, moving=moving),
         suspension=suspension,
+        disk_snapshots=VmSnapshots(store=store, engine=engine, planner=planner),
         guest_access=access,
         consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),

@@ -37,6 +37,21 @@ class SiteCalls:
         """``max_bytes_per_s``, ``max_iops``; 0: none. Also while a VM runs that has it."""
         return self._post(path_of("volumes", name, "limit"), limits, tenant=tenant)
 
+    def snapshots(self, name: str, tenant: str) -> list[models.DiskSnapshot]:
+        """Of the VM's disk, oldest first."""
+        return self._get(path_of("vms", name, "snapshots"), tenant=tenant)
+
+    def create_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
+        """Of the disk of a VM, which may run."""
+        return self._post(path_of("vms", name, "snapshots"), {"name": snapshot}, tenant=tenant)
+
+    def delete_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
+        return self._delete(path_of("vms", name, "snapshots", snapshot), tenant=tenant)
+
+    def restore_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
+        """In the place of the disk of a stopped VM; what was written since is gone."""
+        return self._post(path_of("vms", name, "snapshots", snapshot, "restore"), tenant=tenant)
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 

@@ -20,6 +20,7 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from orchestrator.core.actions import (
+    disk_snapshots,
     fabric,
     gpu_cards,
     host_actions,
@@ -30,6 +31,7 @@ from orchestrator.core.actions import (
     vgpu_settings,
     volumes,
 )
+from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     DefineDomain,
@@ -46,9 +48,9 @@ from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 _HOMES: Final = (
-    host_actions, fabric, gpu_cards, nics, pools, settle_ledger, suspension, vgpu_settings, volumes,
+    host_actions, disk_snapshots, fabric, gpu_cards, nics, pools, settle_ledger, suspension, vgpu_settings, volumes,
 )  # fmt: skip
-_KINDS: Final = (HostAction, MakesDevice, RemovesDevice, SetGpuSetting, RestoreGpuSetting)
+_KINDS: Final = (HostAction, MakesDevice, RemovesDevice, CopiesDisk, SetGpuSetting, RestoreGpuSetting)
 
 ACTIONS: Final[dict[str, type[HostAction]]] = {
     name: found

@@ -30,6 +30,7 @@ from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim import (
+    disk_snapshots,
     gpu_settings,
     mig_actions,
     nics,
@@ -186,6 +187,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **vm_actions.HANDLERS,
     **pool_actions.HANDLERS,
     **plugging.HANDLERS,
+    **disk_snapshots.HANDLERS,
     **SETTLING,
     AcceptGpus: vgpu_actions.accept,
     ManageGpus: manage,

@@ -33,6 +33,7 @@ from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.cpus import CpuPlace, own_cpus
 from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SO_ALREADY, Domain, SimulatedMachine, check_disk, claim, may_die, release
 from orchestrator.sim.vgpu_actions import forget_gone
@@ -49,7 +50,7 @@ _MAX_PRINTED = 64 * 1024
 
 def create_data(machine: SimulatedMachine, action: CreateDataVolume) -> ActionResult:
     """:raises Conflict: ``volume.differs``; and those of a file"""
-    made = _write_file(machine, machine.data, f"data:{action.volume}", _volume_of(action.volume), action.size_bytes)
+    made = write_file(machine, machine.data, f"data:{action.volume}", _volume_of(action.volume), action.size_bytes)
     if machine.data[action.volume] != action.size_bytes:
         raise Conflict("volume.differs", "the data volume exists with another size")
     return made
@@ -143,14 +144,14 @@ def create_volume(machine: SimulatedMachine, action: CreateVolume) -> ActionResu
     if f"{action.base_sha256}.{action.base_format}" not in machine.images:
         raise Fatal("image.missing", "the base image is not on the host")
     machine.bases[action.volume] = action.base_file
-    return _write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
+    return write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
 
 
 def write_seed(machine: SimulatedMachine, action: WriteSeed) -> ActionResult:
-    return _write_file(machine, machine.seeds, f"seed:{action.seed}", action.vm, len(action.iso_base64))
+    return write_file(machine, machine.seeds, f"seed:{action.seed}", action.vm, len(action.iso_base64))
 
 
-def _write_file(machine: SimulatedMachine, files: dict[str, int], key: str, owner: str, size: int) -> ActionResult:
+def write_file(machine: SimulatedMachine, files: dict[str, int], key: str, owner: str, size: int) -> ActionResult:
     """``owner``: id of the VM or volume. :raises Conflict: ``host.foreign_file``; :raises Fatal: ``host.disk_full``"""
     name = key.partition(":")[2]
     if name in files:
@@ -178,12 +179,11 @@ def delete_seed(machine: SimulatedMachine, action: DeleteSeed) -> ActionResult:
 
 def _delete_file(machine: SimulatedMachine, files: dict[str, int], key: str, vm: str) -> ActionResult:
     kind, _, name = key.partition(":")
-    changed = name in files
-    if changed:
+    if changed := name in files:
         if machine.owner(key) != vm:
             raise Conflict("host.foreign_file", f"{name} exists and is not this VM's")
         domain = machine.domains.get(vm)
-        if domain is not None and domain.running:
+        if domain is not None and domain.running and not name.endswith(SNAPSHOT_FILE):
             raise Conflict(f"{kind}.in_use", f"the VM's {kind} is in use")
         del files[name]
     release(machine, key, vm)

@@ -24,6 +24,7 @@ from orchestrator.core.operation import FINISHED, UNFINISHED, Asked, HostWait, O
 from orchestrator.core.overlay import Port
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.claim import Claim, DeviceClaim
+from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.core.vms.size import HeldSize
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.store.records import OperationFilter
@@ -75,6 +76,7 @@ _VM_JSON: Final = {
         "cpus": CpuPlace,
         "nic": NicPlace,
         "ports": tuple[Port, ...],
+        "snapshots": tuple[DiskSnapshot, ...],
     }.items()
 }
 VM_COLUMNS: Final = tuple(
@@ -99,6 +101,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "firmware": None if vm.firmware == "bios" else vm.firmware,
         "nic": None if vm.nic is None else asdict(vm.nic),
         "ports": [asdict(port) for port in vm.ports] or None,
+        "snapshots": [asdict(snapshot) for snapshot in vm.snapshots] or None,
     }
 
 
@@ -135,7 +138,8 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
     for name, read in _VM_JSON.items():
         if values[name] is not None:
             values[name] = read(values[name])
-    return Vm(**{**values, "firmware": values["firmware"] or "bios", "ports": values["ports"] or ()})
+    empty = {name: () for name in ("ports", "snapshots") if values[name] is None}
+    return Vm(**{**values, "firmware": values["firmware"] or "bios", **empty})
 
 
 _SIZE: Final = TypeAdapter(HeldSize).validator.validate_python

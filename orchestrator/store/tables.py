@@ -157,7 +157,7 @@ vms = Table(
     Column("ports", JSON(none_as_null=True)), Column("profile_lower", String(63), nullable=False, server_default=""),
     Column("vcpus", Integer, nullable=False, server_default="0"),
     Column("memory_mib", Integer, nullable=False, server_default="0"), Column("suspended_bytes", BigInteger),
-    UniqueConstraint("tenant", "name"),
+    Column("snapshots", JSON(none_as_null=True)), UniqueConstraint("tenant", "name"),
     *(Index(f"ix_vms_{name}", *dict.fromkeys((name, "tenant", "name"))) for name in VM_ORDERS),
 )  # fmt: skip
 """``profile_lower``, ``vcpus`` and ``memory_mib`` are of ``spec``, for the order of lists."""

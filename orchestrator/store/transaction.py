@@ -10,6 +10,7 @@ from orchestrator.store.cards import Cards
 from orchestrator.store.consoles import ConsoleSessions
 from orchestrator.store.controllers import Controllers
 from orchestrator.store.disk_copies import DiskCopies
+from orchestrator.store.disk_snapshots import DiskSnapshots
 from orchestrator.store.drivers import DriverBundles, DriverLocks
 from orchestrator.store.events import Events
 from orchestrator.store.findings import Findings
@@ -57,7 +58,10 @@ class Transaction:
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
         self.operations, self.controllers = Operations(db, self.events), Controllers(db)
-        self.suspended = SuspendedVms(db, self.usage, self.vms, self.claims)
+        self.suspended, self.disk_snapshots = (
+            SuspendedVms(db, self.usage, self.vms, self.claims),
+            DiskSnapshots(db, self.usage, self.vms),
+        )
         self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)
         self.networks, self.security_groups = (

@@ -150,7 +150,7 @@ class Vms:
             self._db.execute(
                 CHANGE_VM, {"its_id": vm_id, **{name: values[name] for name in members}, **order_values(after.spec)}
             )
-            if "ports" in members:
+            if not members.keys().isdisjoint(("ports", "snapshots")):
                 self._tenants.change(before.spec.tenant, amounts_of(before), amounts_of(after))
             self._note_change(before, after)
 

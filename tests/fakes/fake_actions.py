@@ -45,6 +45,7 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.gpu.vgpu_parameters import SchedulerState, is_so
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.domain import MadeAs
+from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 from tests.fakes import fake_data_volumes, fake_pools
 from tests.fakes.fake_gpu_cards import accept, manage
 from tests.fakes.fake_instances import INSTANCES, make_inside
@@ -169,15 +170,14 @@ def _create_volume(machine: FakeMachine, action: CreateVolume) -> None:
     base = f"{action.base_sha256}.{action.base_format}"
     if base not in machine.images:
         raise Fatal("image.missing", "the base image is not on the host")
-    there = machine.volumes.get(action.volume)
-    if there is not None and there[0] != action.vm:
+    if (there := machine.volumes.get(action.volume)) is not None and there[0] != action.vm:
         raise Conflict("host.foreign_file", "that volume is somebody else's")
     machine.volumes[action.volume] = (action.vm, action.size_bytes, base)
     machine.written.setdefault(action.volume, machine.machine_id)
 
 
 def _delete_volume(machine: FakeMachine, action: DeleteVolume) -> None:
-    if machine.domains.get(action.vm, ("", False))[1]:
+    if machine.domains.get(action.vm, ("", False))[1] and not action.volume.endswith(SNAPSHOT_FILE):
         raise Conflict("volume.in_use", "the VM still runs")
     machine.volumes.pop(action.volume, None)
     machine.written.pop(action.volume, None)

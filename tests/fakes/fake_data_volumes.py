@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
 from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
@@ -95,7 +96,10 @@ def begins(machine: FakeMachine, vm: str) -> None:
 
 
 def resumed(before: Mapping[str, Any], action: HostAction) -> str:
-    """What a resume says that has memory to go on from; ``before``: the machine's members then."""
+    """What a resume says that has memory to go on from, and a snapshot of what it was taken; ``before``: the machine's
+    members then."""
+    if isinstance(action, TakeSnapshot):
+        return "running" if before["domains"].get(action.vm, ("", False))[1] else "stopped"
     kept = isinstance(action, ResumeDomain) and memory_file(action.vm) in before["volumes"]
     return "it goes on from its memory" if kept else ""
 
@@ -105,6 +109,23 @@ def ends(machine: FakeMachine, vm: str) -> None:
     machine.volumes.pop(memory_file(vm), None)
     for name in (memory_file(vm), memory_of(vm), waits(vm)):
         machine.written.pop(name, None)
+
+
+def _take(machine: FakeMachine, action: TakeSnapshot) -> None:
+    """What is on the disk (``written``) is in a file of its own as well."""
+    if action.disk not in machine.volumes:
+        raise NotFound("volume.missing", "the VM's disk is not on the host")
+    base = machine.volumes[action.disk][2]
+    machine.volumes.setdefault(action.volume, (action.vm, action.size_bytes, base))
+    machine.written.setdefault(action.volume, machine.written[action.disk])
+
+
+def _restore(machine: FakeMachine, action: RestoreSnapshot) -> None:
+    if action.volume not in machine.volumes:
+        raise NotFound("snapshot.missing", "the snapshot is not on the host")
+    if machine.domains.get(action.vm, ("", False))[1]:
+        raise Conflict("vm.running", "the VM is running")
+    machine.written[action.disk] = machine.written[action.volume]
 
 
 def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:
@@ -177,4 +198,6 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
         GrowDataVolume: _grow,
         PlugDevices: plug,
         SuspendDomain: _suspend,
+        TakeSnapshot: _take,
+        RestoreSnapshot: _restore,
     }

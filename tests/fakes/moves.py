@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.moves.verdicts import KINDS, HostMoves, MoveKind, MoveLimit, MoveVerdict
+from orchestrator.core.vms.disk_snapshot import DiskSnapshot, find_snapshot
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import Started
 from tests.fakes.world import GPU, World
@@ -85,3 +86,30 @@ class Suspension:
             self._world.vms[tenant, name] = replace(vm, **members)
 
         return Started(operation=self._world.begin(kind, vm.id, tenant, changed, vm.full_name), name=name)
+
+
+class Snapshots(Suspension):
+    """Of the disks of the world's VMs."""
+
+    def list(self, tenant: str, name: str) -> tuple[DiskSnapshot, ...]:
+        return self._known(tenant, name).snapshots
+
+    def create(self, tenant: str, name: str, snapshot: str) -> Started:
+        vm = self._known(tenant, name)
+        if any(one.name == snapshot for one in vm.snapshots):
+            raise Conflict("snapshot.exists", "there is one", hint=f"'vgpuctl vm snapshot list {name}' shows it")
+        taken = DiskSnapshot(
+            id=f"{len(vm.snapshots):032}", name=snapshot, size_bytes=vm.spec.disk_bytes, created_at=0.0,
+            taken_of="running" if vm.state == "running" else "stopped",
+        )  # fmt: skip
+        return self._change("create_snapshot", tenant, name, {"snapshots": (*vm.snapshots, taken)})
+
+    def delete(self, tenant: str, name: str, snapshot: str) -> Started:
+        vm = self._known(tenant, name)
+        gone = find_snapshot(vm.snapshots, snapshot, name)
+        left = tuple(one for one in vm.snapshots if one != gone)
+        return self._change("delete_snapshot", tenant, name, {"snapshots": left})
+
+    def restore(self, tenant: str, name: str, snapshot: str) -> Started:
+        find_snapshot(self._known(tenant, name).snapshots, snapshot, name)
+        return self._change("restore_snapshot", tenant, name, {})

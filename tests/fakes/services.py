@@ -55,7 +55,7 @@ from tests.fakes.fake_guest_access import GuestAccess
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
-from tests.fakes.moves import Moves, Suspension
+from tests.fakes.moves import Moves, Snapshots, Suspension
 from tests.fakes.network_engines import leading_outside, network_driver, provisioning, security
 from tests.fakes.readings import NetworkReadings, Readings
 from tests.fakes.tenancy import real_tenancy
@@ -355,6 +355,7 @@ class InMemory:
         self.profiles, self.images, self.networks = Profiles(self.world), Images(self.world), Networks(self.world)
         self.network_readings, self.operations = NetworkReadings(self.networks), Operations(self.world)
         self.capacity, self.moves, self.suspension = Capacity(self.world), Moves(self.world), Suspension(self.world)
+        self.disk_snapshots = Snapshots(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
         self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants

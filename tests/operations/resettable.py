@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +42,16 @@ Rows = list[dict[str, Any]]
 def is_at_nothing(table: str, row: dict[str, Any]) -> bool:
     """A sum that stays when the last claim, the last VM or its host goes."""
     return table in _SUMS and not any(row[name] for name in _SUMS[table])
+
+
+def lasting(table: str, rows: Rows, volatile: Collection[str]) -> Rows:
+    """Of the rows what has to be as before: no sum of nothing, no column of ``volatile``, no moment of a snapshot."""
+    kept = [row for row in rows if not is_at_nothing(table, row)]
+    return [{key: _timeless(key, value) for key, value in row.items() if key not in volatile} for row in kept]
+
+
+def _timeless(column: str, value: object) -> object:
+    return re.sub("created_at[^,]*", "", str(value)) if column == "snapshots" else value
 
 
 class ResettableDatabase(Protocol):

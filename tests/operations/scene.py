@@ -24,6 +24,7 @@ from tests.fakes.fake_host import no_fault
 from tests.fakes.recount import miscounted
 from tests.operations import (
     cards_of_vms,
+    disk_snapshots,
     driver_swaps,
     evacuations,
     fabric,
@@ -42,7 +43,7 @@ from tests.operations import (
     suspending,
     volumes,
 )
-from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, is_at_nothing
+from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, lasting
 from tests.operations.striking_journal import StrikingJournal
 
 _VOLATILE = (
@@ -275,6 +276,7 @@ SCENES = (
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
     *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES, *shared_instances.CASES)),
     *(Scene(*case) for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES, *suspending.CASES)),
+    *(Scene(*case) for case in disk_snapshots.CASES),
     *(Scene(*case) for case in (*resizes.CASES, *cards_of_vms.CASES, *evacuations.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
@@ -327,8 +329,7 @@ def picture(plane: ControlPlane, books: ResettableDatabase) -> dict[str, object]
     """Hosts and database, without journals, times and what was merely observed."""
     seen: dict[str, object] = {name: machine.state() for name, machine in plane.hosts.machines.items()}
     for table, rows in sorted(books.compared().items()):
-        kept = [row for row in rows if not is_at_nothing(table, row)]
-        seen[table] = [{key: value for key, value in row.items() if key not in _VOLATILE} for row in kept]
+        seen[table] = lasting(table, rows, _VOLATILE)
     seen["keys"] = dict(plane.keys.keys)
     return seen
 

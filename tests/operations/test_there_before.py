@@ -21,11 +21,11 @@ from tests.operations.scene import NOTHING_TO_TAKE_BACK, SCENES, Stage, World, s
 TWO_WAY = [one for one in SCENES if not (one.forward_only or one.kind in NOTHING_TO_TAKE_BACK)]
 TAKEN_AWAY = frozenset(
     {"release_mig", "provision_host", "upgrade_driver", "move_vm", "move_vm_cold", "move_running_vm"}
-    | {"evacuate_vm", "evacuate_stopped_vm", "suspend_vm", "resume_vm"}
+    | {"evacuate_vm", "evacuate_stopped_vm", "suspend_vm", "resume_vm", "create_snapshot"}
 )
 """What they do takes something away, or brings another driver, so that taking them back removes nothing. What a host
 has of a VM that is on another one was left by an earlier move: it is replaced, and goes. A VM runs, or its memory is
-on disk."""
+on disk. A snapshot's file has a name that was drawn for it."""
 
 NO_ROOM = frozenset({"resize running mdev"})
 """Their GPU has no room for what was there before beside what they put back."""

@@ -238,6 +238,9 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl network explain": "the same",
         }
     ),
+    "docs/howto/snapshots.md": Page(
+        before=("vgpuctl create-vm train -p t4-2q",), after=("vgpuctl delete-vm train --yes",)
+    ),
     "docs/howto/share-disks.md": Page(
         exits={"vgpuctl doctor": GONE_HOSTS},
         after=("vgpuctl delete-vm train --yes", "vgpuctl volume delete data --yes"),

@@ -21,6 +21,7 @@ from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Mes
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.adapters.agent_link.stream_lines import StreamLines
+from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     FencingToken,
@@ -365,7 +366,7 @@ def _key(host: Host) -> _Key:
 def _limit(action: HostAction) -> float:
     if isinstance(action, StopDomain):
         return PERFORM_SECONDS + action.grace_seconds
-    if isinstance(action, (SuspendDomain, ResumeDomain)):
+    if isinstance(action, (SuspendDomain, ResumeDomain, TakeSnapshot, RestoreSnapshot)):
         return PERFORM_SECONDS + action.limit_s
     return START_SECONDS if isinstance(action, StartDomain) else PERFORM_SECONDS
 

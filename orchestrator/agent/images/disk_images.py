@@ -8,6 +8,7 @@ only ever read as the format it was given as: a raw disk may carry any bytes at 
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Iterator
@@ -109,8 +110,7 @@ def _malformed(why: str) -> Fatal:
     return Fatal("image.malformed", f"the image is not what it was said to be: {why}", hint="check its format")
 
 
-_LIMITS = ("prlimit", "--as=2147483648", "--cpu=30", "--core=0", "--")
-_SECONDS = 60.0
+_SECONDS = 60
 
 
 def create_overlay(path: Path, *, base: Path, base_format: ImageFormat, size_bytes: int) -> None:
@@ -131,9 +131,40 @@ def lay_on(path: Path, *, base: Path, base_format: ImageFormat) -> None:
     _qemu_img("rebase", "-q", "-u", "-f", "qcow2", "-b", str(base), "-F", base_format, str(path))
 
 
-def _qemu_img(*args: str) -> None:
+def create_empty(path: Path, *, size_bytes: int) -> None:
+    """A qcow2 file with nothing in it or beneath it.
+
+    :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    _qemu_img("create", "-q", "-f", "qcow2", str(path), str(size_bytes))
+
+
+def copy_overlay(source: Path, target: Path, *, base: Path, base_format: ImageFormat, limit_s: int) -> None:
+    """What a qcow2 file shows that lies on ``base`` or on nothing, to a new one on ``base``. What is opened is said
+    here, to the last file: a QEMU that its guest took over can write any header into a disk.
+
+    :raises Conflict: ``vm.file_foreign``: it lies on something else
+    :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    if read_header(source, "qcow2").external_data or backing_of(source) not in {None, str(base)}:
+        hint = "look at the host: 'vgpuctl doctor --host HOST'"
+        raise Conflict(
+            "vm.file_foreign", "the VM's disk lies on a file that is not its", hint=hint, details=source.name
+        )
+    beneath = None if backing_of(source) is None else _opened(base, base_format, None)
+    shown = f"json:{json.dumps(_opened(source, 'qcow2', beneath))}"
+    out = ("-O", "qcow2", "-B", str(base), "-F", base_format)
+    _qemu_img("convert", "-q", *out, shown, str(target), limit_s=limit_s)
+
+
+def _opened(path: Path, image_format: ImageFormat, beneath: dict[str, object] | None) -> dict[str, object]:
+    """As QEMU opens it."""
+    file: dict[str, object] = {"driver": image_format, "file": {"driver": "file", "filename": str(path)}}
+    return file | ({"backing": beneath} if image_format == "qcow2" else {})
+
+
+def _qemu_img(*args: str, limit_s: int = _SECONDS) -> None:
+    limits = ("prlimit", "--as=2147483648", f"--cpu={limit_s // 2}", "--core=0", "--")
     try:
-        finished = run([*_LIMITS, "qemu-img", *args], limit_s=_SECONDS)
+        finished = run([*limits, "qemu-img", *args], limit_s=limit_s)
     except ChildHangs as error:
         raise Unknown("volume.hung", "the host's disk did not answer in time", hint="look at the host") from error
     except OSError as error:

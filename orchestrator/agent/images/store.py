@@ -35,6 +35,7 @@ from orchestrator.core.actions.pools import LeaveDisks
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
 from orchestrator.core.hosts.pool import file_path, pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
+from orchestrator.core.vms.disk_snapshot import snapshot_file
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, memory_file
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -232,9 +233,9 @@ class Storage:
 
     def settle(self, vm: str, volume: str, seed: str) -> None:
         """Write down again that these are the VM's, as far as they are here; in a pool, which may be away, they are.
-
         :raises Conflict: ``host.owned_by_other``"""
-        files_of = (("volume", "volumes", volume), ("volume", "volumes", memory_file(vm)), ("seed", "seeds", seed))
+        disks = (volume, memory_file(vm), *(file.name for file in self.paths.volumes.glob(snapshot_file(vm, "*"))))
+        files_of = (*(("volume", "volumes", name) for name in disks), ("seed", "seeds", seed))
         for kind, directory, name in files_of:
             if pool_of(files.check_file_name(name)) or (self.paths.storage / directory / name).exists():
                 self._ledger.claim(f"{kind}:{name}", vm)

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import datetime
+
 from pydantic import Field
 
-from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, moment
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.quota_names import models_of
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.gpu.device import Device, DeviceKind
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.nic import NicPlace
+from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.core.vms.network import short_name, tenant_of
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.maintenance.waits import PlannedMaintenance
@@ -64,6 +68,17 @@ class NicFunctionAnswer(AnswerBody):
 
 class DiskLimitsAnswer(CopiedAnswer, copies=DiskLimits):
     """What a disk may do in a second, reads and writes together; 0: as much as it can."""
+
+
+class DiskSnapshotAnswer(AnswerBody, copies=DiskSnapshot):
+    """What was on a VM's disk at one moment."""
+
+    created_at: datetime
+
+
+def snapshot_members(snapshot: DiskSnapshot) -> dict[str, object]:
+    """Of a :class:`DiskSnapshotAnswer`."""
+    return asdict(snapshot) | {"created_at": moment(snapshot.created_at)}
 
 
 class ChooseMaintenanceBody(StrictForm, example={"at": "2026-12-01T22:00Z"}):

@@ -18,6 +18,7 @@ from orchestrator.api.schemas.guests import Roles, Secrets, Settings
 from orchestrator.api.schemas.vm_parts import (
     DeviceAnswer,
     DiskLimitsAnswer,
+    DiskSnapshotAnswer,
     NetworkCardAnswer,
     NicFunctionAnswer,
     PlannedMaintenanceAnswer,
@@ -25,6 +26,7 @@ from orchestrator.api.schemas.vm_parts import (
     device_members,
     maintenance_members,
     nic_members,
+    snapshot_members,
 )
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.byte_cache import ByteCache
@@ -231,6 +233,7 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data", 
     created_at: datetime
     lease_end: datetime | None
     deallocated: DeallocationReason | None
+    snapshots: tuple[DiskSnapshotAnswer, ...]
     suspended_bytes: int | None
     """What is held of its host's disk for its memory and its devices' state; null: it is not suspended."""
     maintenance: PlannedMaintenanceAnswer | None
@@ -297,6 +300,7 @@ def vm_members(
         "maintenance": None if planned is None else maintenance_members(planned),
         "gpu_fault": fault,
         "floating_addresses": floating,
+        "snapshots": [snapshot_members(snapshot) for snapshot in vm.snapshots],
     }
     return {name: members[name] for name in VmAnswer.model_fields}
 

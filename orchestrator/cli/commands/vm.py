@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli import guest_access
-from orchestrator.cli.commands import events, guest, vm_move, vm_power, vm_provision, vm_resize, vm_views
+from orchestrator.cli.commands import events, guest, vm_move, vm_power, vm_provision, vm_resize, vm_snapshot, vm_views
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, profiles
 from orchestrator.cli.confirm import Yes
@@ -301,4 +301,5 @@ for _verb, _function in (
     ("provision", vm_provision.provision),
 ):
     app.command(_verb)(_function)
+app.add_typer(vm_snapshot.app, name="snapshot")
 app.command("proxy")(guest.proxy)

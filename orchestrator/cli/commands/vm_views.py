@@ -69,6 +69,15 @@ COLUMNS: Final = (
 )
 
 
+TAKEN: Final = {None: "not taken to its end", "stopped": "of the stopped VM", "running": "while it ran"}
+"""Of a snapshot, by what its VM was."""
+
+
+def _snapshots(vm: Mapping[str, Any]) -> list[tuple[str, str]]:
+    lines = [f"{snapshot['name']} ({TAKEN[snapshot['taken_of']]})" for snapshot in vm["snapshots"]]
+    return [("snapshots", shown(lines))] if lines else []
+
+
 def _on(place: str | None) -> str:
     return "" if place is None else f" on {place}"
 
@@ -108,6 +117,7 @@ def details(
             ("memory", show_size(vm["memory_mib"] * MIB)),
             ("disk", _disk(vm["disk_bytes"])),
             *([("disk limits", DiskLimits(**limits).words)] if (limits := vm.get("disk_limits")) else []),
+            *_snapshots(vm),
             *_cards(vm, subnets),
             *_nic(vm),
             *((text.label, text.of_vm) for feature, text in FEATURES.items() if vm.get(feature)),

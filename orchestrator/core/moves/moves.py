@@ -172,6 +172,8 @@ def _of_vm_to(moving: Traveller, name: str | None) -> Iterator[Bars]:
         return
     if own := tuple(volume for volume in vm.spec.volumes if pool_of(file_of(volume)) is None):
         yield EVERY, _volumes(vm, tuple(map(short_of, own)))
+    if vm.snapshots:
+        yield EVERY, _snapshots(vm)
     if vm.suspended_bytes is not None:
         words = "its memory is on its host's disk, and does not move"
         yield frozenset({"suspended"}), MoveLimit(code="move.suspended", message=words)
@@ -220,6 +222,12 @@ def _volumes(vm: Vm, names: tuple[str, ...]) -> MoveLimit:
     words = f"its data volumes ({', '.join(names)}) are on its host, and volumes do not move"
     cure = f"'vgpuctl volume detach {names[0]} {vm.spec.name} --tenant {vm.spec.tenant}', and so of each"
     return MoveLimit(code="move.volume", message=words, cure=cure)
+
+
+def _snapshots(vm: Vm) -> MoveLimit:
+    words = f"its snapshots ({', '.join(snapshot.name for snapshot in vm.snapshots[:3])}) are on its host"
+    cure = f"'vgpuctl vm snapshot delete {vm.spec.name} {vm.snapshots[0].name} --tenant {vm.spec.tenant}', and so each"
+    return MoveLimit(code="move.snapshots", message=words, cure=cure)
 
 
 def own_verdicts(moving: Traveller) -> tuple[MoveVerdict, ...]:

@@ -39,7 +39,7 @@ COUNTS: Final = {
     "mig-slices": "compute slices of MIG-backed vGPUs, of which a card has 7 at most",
     "vcpus": "vCPUs of VMs, stopped ones too",
     "memory": "memory of VMs, stopped ones too",
-    "disk": "disks of VMs, and data volumes",
+    "disk": "disks of VMs with their snapshots, and data volumes",
     "images": "files of the tenant's own base images",
     "nics": "functions of network cards",
     "networks": "networks of the tenant's own",
@@ -124,6 +124,7 @@ def amounts_of(vm: Vm) -> Counter[str]:
     """All that a VM holds, stopped ones too: its claim stays, unless its place was taken back."""
     spec = vm.spec
     machine = machine_amounts(spec.vcpus, spec.memory_mib, spec.disk_bytes)
+    machine["disk"] += sum(-(-snapshot.size_bytes // MIB) for snapshot in vm.snapshots)
     if vm.ports:
         machine["addresses"] = len(vm.ports)
     if vm.deallocated is not None:

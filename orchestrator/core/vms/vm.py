@@ -15,6 +15,7 @@ from orchestrator.core.hosts.pool import disk_file, pool_of
 from orchestrator.core.labels import Labels
 from orchestrator.core.overlay import Port
 from orchestrator.core.units import GIB, MIB, parse_size
+from orchestrator.core.vms.disk_snapshot import DiskSnapshot, snapshot_file
 from orchestrator.core.vms.priority import Priority
 
 VmState = Literal[
@@ -230,6 +231,8 @@ class Vm:
     suspended_bytes: int | None = None
     """What its host's disk has room for of its memory and its devices' state, which are there, or will be. None: it is
     not suspended, and starts afresh."""
+    snapshots: tuple[DiskSnapshot, ...] = ()
+    """Of its disk, oldest first."""
 
     @property
     def domain_name(self) -> str:
@@ -259,6 +262,11 @@ class Vm:
     def full_name(self) -> str:
         """``tenant/name``."""
         return f"{self.spec.tenant}/{self.spec.name}"
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """What its host's disk has room for of its snapshots."""
+        return sum(snapshot.size_bytes for snapshot in self.snapshots)
 
     @property
     def volume(self) -> str:
@@ -305,3 +313,8 @@ class Vm:
             data_limits=self._data_limits,
             **{switch: bool(getattr(self.spec, switch)) for switch in SWITCHES},
         )
+
+
+def snapshot_files(vm: Vm) -> tuple[str, ...]:
+    """Names of the files of its snapshots, beside its disk."""
+    return tuple(snapshot_file(vm.id, snapshot.id) for snapshot in vm.snapshots)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.operations.definitions import hosts, repairs, vms
+from orchestrator.operations.definitions import disk_snapshots, hosts, repairs, vms
 from orchestrator.operations.step import Definition
 
 DEFINITIONS: dict[str, Definition] = {
@@ -35,6 +35,9 @@ DEFINITIONS: dict[str, Definition] = {
         vms.DETACH_VOLUME,
         vms.GROW_VOLUME,
         vms.LIMIT_VOLUME,
+        disk_snapshots.CREATE_SNAPSHOT,
+        disk_snapshots.DELETE_SNAPSHOT,
+        disk_snapshots.RESTORE_SNAPSHOT,
         vms.ATTACH_NETWORK,
         vms.DETACH_NETWORK,
         vms.CONVERT_NETWORK,

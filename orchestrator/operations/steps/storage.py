@@ -11,7 +11,7 @@ from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Fatal
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.image import Image
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.vm import Vm, snapshot_files
 from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -140,14 +140,16 @@ def _removed_volume(context: Context) -> str:
     vm = _with_our_files(context)
     if vm is not None:
         detach_all(context, vm)
-        context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
+        for file in (*snapshot_files(vm), vm.volume):
+            context.perform(DeleteVolume(vm=vm.id, volume=file))
     vm = context.vm()
     return "" if vm is None or vm.spec.adopted is None else "its disks are not ours: they stay"
 
 
 def _volume_text(context: Context) -> tuple[str, ...]:
     vm = _with_our_files(context)
-    return () if vm is None else (f"volume {vm.volume} on host {vm.host}", *volume_text(context))
+    its = () if vm is None else (vm.volume, *snapshot_files(vm))
+    return (*(f"volume {file} on host {context.host_name}" for file in its), *(volume_text(context) if its else ()))
 
 
 def _seed_text(context: Context) -> tuple[str, ...]:

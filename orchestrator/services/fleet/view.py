@@ -104,7 +104,8 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
     host, claims = seen.host, seen.claims
     of_host, coming = overcommit.of(host), vms_coming(seen)
     capacity = capacity_of(facts, of_host)
-    disks = sum(vm.spec.host_disk_bytes for vm in (*coming, *(vm for vm in seen.vms if vm.deallocated is not None)))
+    unclaimed = (*coming, *(vm for vm in seen.vms if vm.deallocated is not None))
+    disks = sum(vm.spec.host_disk_bytes + vm.snapshot_bytes for vm in unclaimed)
     free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks - seen.volume_bytes
     closed = _closed(host, facts)
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.floating_vcpus for vm in coming)

@@ -175,7 +175,8 @@ class Planner:
             host, disk_bytes = place_with(volumes, spec.host, spec.host_disk_bytes)
             placed = replace(spec, host=host, disk_bytes=disk_bytes)
             planned = self._planned(tx, fleet, placed, stored=stored, others=others, leaving=leaving)
-        claim = replace(planned.claim, disk_bytes=spec.host_disk_bytes)
+        kept = 0 if stored is None else stored.snapshot_bytes
+        claim = replace(planned.claim, disk_bytes=spec.host_disk_bytes + kept)
         return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
 
     def _planned(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
 from orchestrator.core.actions.settle_ledger import KnownVm, KnownVolume
 from orchestrator.core.actions.vgpu_settings import RestoreGpuSetting, SetGpuSetting
@@ -36,7 +37,7 @@ def _example(name: str) -> HostAction:
 def _actions_below(kind: type[HostAction]) -> Iterator[type[HostAction]]:
     """All but those that only say what some have alike."""
     for one in kind.__subclasses__():
-        if one not in {MakesDevice, RemovesDevice, SetGpuSetting, RestoreGpuSetting}:
+        if one not in {MakesDevice, RemovesDevice, CopiesDisk, SetGpuSetting, RestoreGpuSetting}:
             yield one
         yield from _actions_below(one)
 

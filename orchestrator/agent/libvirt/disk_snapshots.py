@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of VMs' disks: whole files of our own beside the disks, made and put back without any chain of files.
+
+Of a VM that runs libvirt copies the disk as it is at the beginning (a backup that it pushes to a file of ours), while
+the guest goes on; of a stopped one qemu-img does. Either goes to a temporary name first.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import xml.etree.ElementTree as ET
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import libvirt
+
+from orchestrator.agent.images import files
+from orchestrator.agent.images.disk_images import copy_overlay, create_empty, read_header
+from orchestrator.agent.images.store import Storage
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.domains import Domains
+from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
+from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
+from orchestrator.core.vms.disk_snapshot import TakenOf
+
+_POLL_S: Final = 0.5
+_BLOCK: Final = 512
+"""What ``st_blocks`` counts in."""
+
+
+@dataclass(frozen=True)
+class SnapshotsOfDisks:
+    """The ledger has each file as a volume of its VM, and notes what the VM was when it was taken."""
+
+    domains: Domains
+    storage: Storage
+    ledger: Ledger
+
+    def take(self, action: TakeSnapshot) -> ActionResult:
+        """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``, ``vm.file_foreign``
+        :raises Fatal: ``host.disk_full``, ``snapshot.failed``, ``volume.failed``; nothing is left"""
+        target = self._file(action.volume)
+        if self.storage.is_ours(target, "volume", action.vm):
+            owner = self.ledger.owner(_key(target))
+            return ActionResult(changed=False, message="running" if owner is None or not owner.detail else owner.detail)
+        disk, base = self._disk(action)
+        self._check_free(disk, base)
+        taken_of: TakenOf = "running" if self.domains.is_active(action.vm) else "stopped"
+        with (
+            self.storage.owned("volume", target, action.vm, taken_of),
+            files.written_whole(target, mode=0o600) as part,
+        ):
+            if taken_of == "running":
+                self._copy_running(action, part)
+            else:
+                self.storage.check_closed(disk, "volume")
+                copy_overlay(disk, part, base=base, base_format=_format(base), limit_s=action.limit_s)
+        return ActionResult(changed=True, message=taken_of)
+
+    def restore(self, action: RestoreSnapshot) -> ActionResult:
+        """Done again it is the same once more.
+
+        :raises NotFound: ``snapshot.missing``, ``volume.missing``
+        :raises Conflict: ``vm.running``, ``volume.in_use``, ``volume.differs``, ``host.foreign_file``
+        :raises Fatal: ``host.disk_full``, ``volume.failed``; the disk is as it was"""
+        source = self._file(action.volume)
+        if not self.storage.is_ours(source, "volume", action.vm):
+            hint = "'vgpuctl vm snapshot delete NAME SNAPSHOT' ends the record of it"
+            raise NotFound("snapshot.missing", "the snapshot is not on the host", hint=hint, details=source.name)
+        if self.domains.is_active(action.vm):
+            raise Conflict("vm.running", "the VM is running", hint="stop it first", details=action.vm)
+        disk, base = self._disk(action)
+        self.storage.check_closed(disk, "volume")
+        if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
+            raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
+        self._check_free(source)
+        with files.written_whole(disk, mode=0o600) as part:
+            copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s)
+        return ActionResult(changed=True)
+
+    def _file(self, name: str) -> Path:
+        return self.storage.paths.volumes / files.check_file_name(name)
+
+    def _disk(self, action: TakeSnapshot | RestoreSnapshot) -> tuple[Path, Path]:
+        """It, and the image that it was made on."""
+        disk = self.storage.disk_path(action.disk)
+        image = self.storage.image_beneath(action.vm, action.disk)
+        if image is None or not disk.exists():
+            raise NotFound("volume.missing", "the VM's disk is not on the host", hint="look at the host")
+        self.storage.check_file_of(action.vm, str(disk))
+        return disk, self.storage.paths.images / image
+
+    def _check_free(self, *copied: Path) -> None:
+        needed = sum(path.stat().st_blocks * _BLOCK for path in copied)
+        free = shutil.disk_usage(self.storage.paths.volumes).free
+        if free < needed:
+            hint = "free space below the agent's storage directory"
+            details = f"{free} of {needed} bytes are free"
+            raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)
+
+    def _copy_running(self, action: TakeSnapshot, part: Path) -> None:
+        """As the disk is when it begins."""
+        vm, path = action.vm, str(self.storage.disk_path(action.disk))
+        self._end_backup(vm)
+        create_empty(part, size_bytes=action.size_bytes)
+        try:
+            self.domains.on_own_domain(vm, lambda domain: _begin(domain, path, part), **_FAILED)
+            self._wait(vm, time.monotonic() + action.limit_s)
+        except BaseException:
+            with suppress(VgpuctlError):
+                self._end_backup(vm)
+            raise
+
+    def _wait(self, vm: str, deadline: float) -> None:
+        while (stats := self.domains.on_own_domain(vm, _backup_stats, **_FAILED)) is None:
+            if time.monotonic() > deadline:
+                raise _failed(f"it was not done within {deadline:.0f} s")
+            time.sleep(_POLL_S)
+        if stats.get("type") != libvirt.VIR_DOMAIN_JOB_COMPLETED:
+            raise _failed(str(stats.get("errmsg") or "libvirt gave it up"))
+
+    def _end_backup(self, vm: str) -> None:
+        """One of ours that an earlier attempt has left. Its file is removed by whoever made it."""
+        self.domains.on_own_domain(vm, lambda domain: _abort(domain, str(self.storage.paths.volumes)), **_FAILED)
+
+
+_FAILED: Final = {
+    "code": "snapshot.failed",
+    "message": "the disk of the VM that runs was not copied",
+    "hint": "the details hold what libvirt said; 'vgpuctl stop-vm NAME' stops it, and its disk can be copied then",
+}
+
+
+def _failed(details: str) -> Fatal:
+    return Fatal(_FAILED["code"], _FAILED["message"], hint=_FAILED["hint"], details=details)
+
+
+def _begin(domain: Any, disk: str, part: Path) -> None:
+    root = ET.fromstring(domain.XMLDesc(0))  # noqa: S314 - libvirt's own
+    of_file = [item for item in root.iterfind("devices/disk") if _attribute(item, "source", "file") == disk]
+    names = [_attribute(item, "target", "dev") for item in of_file]
+    if len(names) != 1:
+        raise _failed(f"the domain has {len(names)} disks that are {disk}")
+    backup = ET.Element("domainbackup", mode="push")
+    of_disk = ET.SubElement(ET.SubElement(backup, "disks"), "disk", name=names[0], backup="yes", type="file")
+    ET.SubElement(of_disk, "driver", type="qcow2")
+    ET.SubElement(of_disk, "target", file=str(part))
+    domain.backupBegin(ET.tostring(backup, encoding="unicode"), None, libvirt.VIR_DOMAIN_BACKUP_BEGIN_REUSE_EXTERNAL)
+
+
+def _attribute(disk: ET.Element, child: str, name: str) -> str:
+    """``""``: it has none."""
+    element = disk.find(child)
+    return "" if element is None else element.get(name, "")
+
+
+def _backup_stats(domain: Any) -> dict[str, Any] | None:
+    """How it ended; None: it goes on."""
+    if domain.jobStats(0).get("type") != libvirt.VIR_DOMAIN_JOB_NONE:
+        return None
+    return dict(domain.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED))
+
+
+def _abort(domain: Any, directory: str) -> None:
+    """A backup into ``directory``, if there is one; it is over then."""
+    try:
+        backup = ET.fromstring(domain.backupGetXMLDesc(0))  # noqa: S314 - libvirt's own
+    except libvirt.libvirtError:  # there is none
+        return
+    if any(str(Path(target.get("file", "")).parent) == directory for target in backup.iterfind("disks/disk/target")):
+        domain.abortJob()
+        while domain.jobStats(0).get("type") != libvirt.VIR_DOMAIN_JOB_NONE:
+            time.sleep(_POLL_S)
+
+
+def _format(image: Path) -> ImageFormat:
+    return "raw" if image.suffix == ".raw" else "qcow2"
+
+
+def _key(file: Path) -> str:
+    return f"volume:{file.name}"

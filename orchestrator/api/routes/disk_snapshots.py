@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/vms/{name}/snapshots"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from orchestrator.api.http_answers import started
+from orchestrator.api.schemas.base import Name, NameInPath, VmInPath
+from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.schemas.vm_parts import DiskSnapshotAnswer, snapshot_members
+from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+
+
+class CreateSnapshotBody(StrictForm, example={"name": "before-upgrade"}):
+    """A snapshot of a VM's disk."""
+
+    name: Name
+    """What it is called."""
+
+
+router = APIRouter(prefix="/vms", tags=["vms"])
+
+
+@router.get("/{name}/snapshots")
+def list_snapshots(name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> list[DiskSnapshotAnswer]:
+    """List the snapshots of a VM's disk. Oldest first."""
+    snapshots = services.disk_snapshots.list(tenant, name)
+    return [DiskSnapshotAnswer.model_validate(snapshot_members(snapshot)) for snapshot in snapshots]
+
+
+@router.post("/{name}/snapshots", status_code=202)
+def create_snapshot(
+    response: Response, name: VmInPath, body: CreateSnapshotBody, services: ServicesOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> StartedAnswer:  # fmt: skip
+    """Take a snapshot of a VM's disk. Of one that runs it is the disk as a power cut would have left it."""
+    return started(response, services.disk_snapshots.create(tenant, name, body.name))
+
+
+@router.delete("/{name}/snapshots/{snapshot}", status_code=202)
+def delete_snapshot(
+    response: Response, name: VmInPath, snapshot: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Delete a snapshot. The VM's disk stays as it is."""
+    return started(response, services.disk_snapshots.delete(tenant, name, snapshot))
+
+
+@router.post("/{name}/snapshots/{snapshot}/restore", status_code=202)
+def restore_snapshot(
+    response: Response, name: VmInPath, snapshot: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Put a snapshot in the place of a stopped VM's disk. What was written since is gone; the snapshot stays."""
+    return started(response, services.disk_snapshots.restore(tenant, name, snapshot))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl vm snapshot …``"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.commands.vm_views import TAKEN
+from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.parameters import Name, Sort, Tenant, Wait
+from orchestrator.cli.session import format_of, session_of
+from orchestrator.cli.table import Column, Fit, age, field, show_list, size
+from orchestrator.cli.tree import new_group
+from orchestrator.cli.vm_outcome import finish
+from orchestrator.core.names import check_name
+
+app = new_group("Snapshots of a VM's disk: what was on it, to go back to.")
+
+Snapshot = Annotated[
+    str,
+    typer.Argument(
+        metavar="SNAPSHOT", help="Name of the snapshot.", callback=lambda text: check_name(text, what="snapshot")
+    ),
+]
+
+COLUMNS: Final = (
+    field("NAME", "name", Fit.WHOLE),
+    Column("TAKEN", lambda snapshot: TAKEN[snapshot["taken_of"]]),
+    size("SIZE", "size_bytes"),
+    age(),
+)
+
+
+@app.command("create")
+def create(ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", wait: Wait = True) -> None:
+    """Take a snapshot of a VM's disk; it may run meanwhile.
+
+    Of one that runs it is what a power cut would have left: stop it first where that is not enough. Data volumes and
+    memory are not part of it.
+    """
+    session = session_of(ctx)
+    finish(session, session.client.create_snapshot(name, tenant, snapshot), tenant, wait=wait)
+
+
+@app.command("list")
+def list_snapshots(ctx: typer.Context, name: Name, tenant: Tenant = "default", sort: Sort = None) -> None:
+    """List the snapshots of a VM's disk."""
+    snapshots = session_of(ctx).client.snapshots(name, tenant)
+    show_list(snapshots, COLUMNS, format_of(ctx), "no snapshots", sort)
+
+
+@app.command("delete")
+def delete(
+    ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
+) -> None:
+    """Delete a snapshot; the disk stays as it is."""
+    session = session_of(ctx)
+    confirm("delete snapshot", [snapshot], yes=yes)
+    finish(session, session.client.delete_snapshot(name, tenant, snapshot), tenant, wait=wait)
+
+
+@app.command("restore")
+def restore(
+    ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
+) -> None:
+    """Put a stopped VM's disk back to a snapshot, which stays.
+
+    What was written to the disk since is gone.
+    """
+    session = session_of(ctx)
+    confirm("replace the disk of VM", [name], yes=yes)
+    finish(session, session.client.restore_snapshot(name, tenant, snapshot), tenant, wait=wait)

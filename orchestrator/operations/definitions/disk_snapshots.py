@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on snapshots of a VM's disk."""
+
+from __future__ import annotations
+
+from orchestrator.operations.step import Definition
+from orchestrator.operations.steps import disk_snapshots, vm_record
+
+CREATE_SNAPSHOT = Definition(
+    kind="create_snapshot",
+    steps=(disk_snapshots.CLAIMED, disk_snapshots.TAKE),
+    stuck=lambda _: None,
+    abandoned=disk_snapshots.forget,
+)
+"""About the VM, running or stopped, which stays as it is; its row has the snapshot from the beginning."""
+
+DELETE_SNAPSHOT = Definition(
+    kind="delete_snapshot",
+    steps=(disk_snapshots.CHECKED, disk_snapshots.DELETE),
+    stuck=lambda _: None,
+    abandoned=disk_snapshots.forget,
+    forward_only=True,
+)
+"""As CREATE_SNAPSHOT; its row has the snapshot until the end."""
+
+RESTORE_SNAPSHOT = Definition(
+    kind="restore_snapshot",
+    steps=(disk_snapshots.CHECKED, disk_snapshots.RESTORE),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+    forward_only=True,
+)
+"""About a stopped VM. What fails before its disk is replaced has changed nothing."""

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of a VM's disk: taken, removed, put in the disk's place. The VM itself stays as it is."""
+
+from __future__ import annotations
+
+from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.host_actions import DeleteVolume
+from orchestrator.core.units import show_size
+from orchestrator.core.vms.disk_snapshot import snapshot_file
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+from orchestrator.operations.steps.vm_record import as_before
+
+
+def _file(context: Context) -> str:
+    return snapshot_file(context.subject, context.text("snapshot_id"))
+
+
+def _name(context: Context) -> str:
+    return context.text("snapshot")
+
+
+def forget(context: Context) -> None:
+    """Nothing of it is left on the host. Gone already is fine."""
+    with context.begin() as tx:
+        tx.disk_snapshots.remove(context.subject, context.text("snapshot_id"))
+
+
+def _not_claimed(context: Context) -> None:
+    forget(context)
+    as_before(context)
+
+
+def _take(context: Context) -> str:
+    vm, snapshot_id = context.known_vm(), context.text("snapshot_id")
+    size = next((its.size_bytes for its in vm.snapshots if its.id == snapshot_id), vm.spec.disk_bytes)
+    taken = TakeSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=size)
+    running = context.perform(taken).message == "running"  # of a file whose name was drawn for it
+    context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, snapshot_id, "running" if running else "stopped"))
+    return f"{show_size(size)}, as after a power cut" if running else show_size(size)
+
+
+def _take_back(context: Context) -> None:
+    context.perform(DeleteVolume(vm=context.subject, volume=_file(context)))
+
+
+def _delete(context: Context) -> str:
+    context.perform(DeleteVolume(vm=context.subject, volume=_file(context)))
+    context.write_at_end(lambda tx: tx.disk_snapshots.remove(context.subject, context.text("snapshot_id")))
+    return _name(context)
+
+
+def _restore(context: Context) -> str:
+    vm = context.known_vm()
+    context.perform(RestoreSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=vm.spec.disk_bytes))
+    return _name(context)
+
+
+def _file_text(context: Context) -> tuple[str, ...]:
+    return (f"volume {_file(context)} on host {context.host_name}, a snapshot of VM {context.text('vm')}",)
+
+
+def _disk_text(context: Context) -> tuple[str, ...]:
+    return (f"the disk of VM {context.text('vm')} on host {context.host_name}: as it was, or as the snapshot",)
+
+
+CLAIMED = Step(name="snapshot_claimed.1", title="claim the disk", do=_name, undo=_not_claimed)
+TAKE = Step(name="take_snapshot.1", title="copy the disk", do=_take, undo=_take_back, remains=_file_text)
+CHECKED = Step(name="snapshot_checked.1", title="check the state", do=_name, undo=as_before)
+DELETE = Step(
+    name="delete_snapshot.1",
+    title="remove the snapshot",
+    do=_delete,
+    no_undo_reason="what was in it is gone",
+    remains=_file_text,
+)
+RESTORE = Step(
+    name="restore_snapshot.1",
+    title="put it in the disk's place",
+    do=_restore,
+    no_undo_reason="what was on the disk before is gone",
+    remains=_disk_text,
+)

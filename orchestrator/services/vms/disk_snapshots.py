@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of VMs' disks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.names import check_name
+from orchestrator.core.units import show_size
+from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, find_snapshot
+from orchestrator.core.vms.vm import Vm
+from orchestrator.ports.engine import Engine
+from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
+from orchestrator.services.fleet.view import capacity_of
+from orchestrator.services.messages import Started
+from orchestrator.services.tenancy.quotas import within_quota
+from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
+from orchestrator.services.vms.planning import Planner
+from orchestrator.services.vms.vm_volumes import check_may_change
+from orchestrator.store.database import Store
+from orchestrator.store.records import ClaimLost
+from orchestrator.store.transaction import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmSnapshots:
+    """Each holds room for the whole disk, on its VM's host."""
+
+    store: Store
+    engine: Engine
+    planner: Planner
+
+    def list(self, tenant: str, vm_name: str) -> tuple[DiskSnapshot, ...]:
+        """Oldest first. :raises NotFound: ``vm.unknown``"""
+        with self.store.read() as tx:
+            return known_vm(tx, tenant, vm_name).snapshots
+
+    def create(self, tenant: str, vm_name: str, name: str) -> Started:
+        """Of one that runs, or is stopped.
+
+        :raises NotFound: ``vm.unknown``; :raises InvalidInput: ``snapshot.name_invalid``
+        :raises Conflict: ``vm.busy``, ``vm.suspended``, ``vm.adopted``, ``snapshot.exists``, ``snapshot.too_many``,
+            ``snapshot.in_pool``
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+        check_name(name, what="snapshot")
+        with self.planner.index.current() as fleet, self.store.begin() as tx:
+            vm = known_vm(tx, tenant, vm_name)
+            check_may_change(vm)
+            check_settled(tx, vm)
+            _check_one_more(vm, name)
+            size, clock, viewed = vm.spec.disk_bytes, self.planner.clock, fleet.host(vm.host)
+            made = DiskSnapshot(id=self.planner.ids.new_uuid(), name=name, size_bytes=size, created_at=clock.now())
+            within_quota(tx, replace(vm, snapshots=(*vm.snapshots, made)), vm)
+            if viewed is None:
+                raise _no_disk(vm)
+            overcommit = self.planner.index.overcommit.of(viewed.seen.host)
+            try:
+                tx.disk_snapshots.add(vm, made, capacity_of(viewed.facts, overcommit).disk_bytes)
+            except ClaimLost as error:
+                raise _no_disk(vm) from error
+            started = self._begin(tx, "create_snapshot", known_vm(tx, tenant, vm.id), made)
+        return self._submitted(started)
+
+    def delete(self, tenant: str, vm_name: str, name: str) -> Started:
+        """:raises NotFound: ``vm.unknown``, ``snapshot.unknown``; :raises Conflict: ``vm.busy``, ``vm.suspended``"""
+        with self.store.begin() as tx:
+            vm = known_vm(tx, tenant, vm_name)
+            snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
+            check_settled(tx, vm)
+            started = self._begin(tx, "delete_snapshot", vm, snapshot)
+        return self._submitted(started)
+
+    def restore(self, tenant: str, vm_name: str, name: str) -> Started:
+        """What was written to the VM's disk since is gone. The snapshot stays.
+
+        :raises NotFound: ``vm.unknown``, ``snapshot.unknown``
+        :raises Conflict: ``vm.busy``: it runs; ``vm.suspended``, ``snapshot.unfinished``"""
+        with self.store.begin() as tx:
+            vm = known_vm(tx, tenant, vm_name)
+            snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
+            check_state(vm, "stopped")
+            check_idle(tx, vm)
+            if snapshot.taken_of is None:
+                hint = f"'vgpuctl operation show {vm.operation}' tells why; delete the snapshot and take another"
+                raise Conflict("snapshot.unfinished", f"snapshot {name} was not taken to its end", hint=hint)
+            started = self._begin(tx, "restore_snapshot", vm, snapshot)
+        return self._submitted(started)
+
+    def _begin(self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot) -> Started:
+        operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
+        tx.vms.update(held_by(operation, vm))
+        inputs = {"vm": vm.spec.name, **undo_inputs(vm), "snapshot": snapshot.name, "snapshot_id": snapshot.id}
+        record(tx, operation, host=vm.host, inputs=inputs, said=snapshot.name)
+        return Started(operation=operation.id, name=vm.spec.name)
+
+    def _submitted(self, started: Started) -> Started:
+        self.engine.submit(str(started.operation))
+        return started
+
+
+def _check_one_more(vm: Vm, name: str) -> None:
+    """:raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``"""
+    named = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    if vm.spec.pool is not None:
+        hint = "a VM made with '--pool none' has its disk on its host's own, and takes snapshots"
+        raise Conflict("snapshot.in_pool", f"the disk of VM {vm.spec.name} lies in a pool", hint=hint)
+    if any(snapshot.name == name for snapshot in vm.snapshots):
+        hint = f"'vgpuctl vm snapshot list {named}' shows it; choose another name"
+        raise Conflict("snapshot.exists", f"VM {vm.spec.name} has a snapshot {name}", hint=hint)
+    if len(vm.snapshots) >= MAX_OF_VM:
+        hint = f"'vgpuctl vm snapshot delete {named} {vm.snapshots[0].name}' removes the oldest one"
+        raise Conflict("snapshot.too_many", f"VM {vm.spec.name} has {MAX_OF_VM} snapshots", hint=hint)
+
+
+def _no_disk(vm: Vm) -> NoCapacity:
+    size = show_size(vm.spec.disk_bytes)
+    words = f"the host of VM {vm.spec.name} has no {size} of disk for a snapshot"
+    hint = f"'vgpuctl vm snapshot list {vm.spec.name} --tenant {vm.spec.tenant}' shows those that can be deleted"
+    return NoCapacity("host.disk", words, hint=hint)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs with snapshots of their disks, for scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane
+from tests.operations.of_one_vm import Case
+from tests.operations.suspending import delete, running
+
+NAME = "before"
+
+
+def stopped(host: str) -> Callable[[ControlPlane], None]:
+    def prepare(plane: ControlPlane) -> None:
+        running(host)(plane)
+        plane.services.vms.stop("default", "train")
+        plane.engine.drain()
+
+    return prepare
+
+
+def with_snapshot(prepare_vm: Callable[[ControlPlane], None]) -> Callable[[ControlPlane], None]:
+    def prepare(plane: ControlPlane) -> None:
+        prepare_vm(plane)
+        take(plane)
+        plane.engine.drain()
+
+    return prepare
+
+
+def take(plane: ControlPlane, name: str = NAME) -> str | None:
+    return plane.services.disk_snapshots.create("default", "train", name).operation
+
+
+def remove(plane: ControlPlane) -> str | None:
+    return plane.services.disk_snapshots.delete("default", "train", NAME).operation
+
+
+def restore(plane: ControlPlane) -> str | None:
+    return plane.services.disk_snapshots.restore("default", "train", NAME).operation
+
+
+CASES: tuple[Case, ...] = (
+    ("snapshot of running", "create_snapshot", running(L40S_HOST), take),
+    ("snapshot of stopped", "create_snapshot", stopped(T4_HOST), take),
+    ("delete snapshot", "delete_snapshot", with_snapshot(running(T4_HOST)), remove),
+    ("restore snapshot", "restore_snapshot", with_snapshot(stopped(L40S_HOST)), restore),
+    ("delete with snapshot", "delete_vm", with_snapshot(running(T4_HOST)), delete),
+)

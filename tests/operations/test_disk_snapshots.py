@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What snapshots hold and hold up, what is refused about them, and that a VM has its disk back by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Conflict, NoCapacity, NotFound, QuotaExceeded
+from orchestrator.core.tenancy.quota import Limit
+from orchestrator.core.units import GIB, MIB
+from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, snapshot_file
+from orchestrator.core.vms.lease import WantedEnd
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.messages import MoveVm
+from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.recount import miscounted
+from tests.operations import disk_snapshots as own
+from tests.operations.suspending import delete, running, suspend
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    own.with_snapshot(running(T4_HOST))(made)
+    yield made
+    made.store.close()
+
+
+def vm_of(plane: ControlPlane) -> Vm:
+    return plane.services.vms.get("default", "train")
+
+
+def do(plane: ControlPlane, begin: Callable[[ControlPlane], object]) -> None:
+    begin(plane)
+    plane.engine.drain()
+
+
+def disk_held(plane: ControlPlane) -> tuple[int, int]:
+    """What is claimed of the host's disk, in bytes, and of the tenant's quota, in MiB."""
+    with plane.store.read() as tx:
+        assert not list(miscounted(tx))
+        (claim,) = tx.claims.list()
+        return claim.disk_bytes, tx.quotas.used("default")["disk"]
+
+
+def test_each_holds_room_for_the_whole_disk_until_it_is_deleted(plane: ControlPlane) -> None:
+    vm = vm_of(plane)
+    (snapshot,) = vm.snapshots
+    size = vm.spec.disk_bytes
+    assert (snapshot.name, snapshot.taken_of, snapshot.size_bytes) == (own.NAME, "running", size)
+    assert (vm.state, vm.wanted) == ("running", "running")
+    assert disk_held(plane) == (2 * size, 2 * size // MIB)
+    file = snapshot_file(vm.id, snapshot.id)
+    assert file in plane.machine(T4_HOST).volumes
+    do(plane, own.remove)
+    assert vm_of(plane).snapshots == ()
+    assert disk_held(plane) == (size, size // MIB)
+    assert file not in plane.machine(T4_HOST).volumes
+
+
+def test_it_is_put_in_the_disks_place_of_a_stopped_vm_alone(plane: ControlPlane) -> None:
+    machine, vm = plane.machine(T4_HOST), vm_of(plane)
+    with pytest.raises(Conflict) as refused:
+        own.restore(plane)
+    assert (refused.value.code, refused.value.hint) == (
+        "vm.busy", "'vgpuctl stop-vm train --tenant default' stops it",
+    )  # fmt: skip
+    before = machine.written[vm.volume]
+    machine.written[vm.volume] = "written since"
+    do(plane, lambda p: p.services.vms.stop("default", "train"))
+    do(plane, own.restore)
+    assert machine.written[vm.volume] == before
+    assert len(vm_of(plane).snapshots) == 1, "it can be put back again"
+    do(plane, lambda p: p.services.vms.start("default", "train"))
+    assert vm_of(plane).state == "running"
+
+
+def test_a_file_that_is_gone_changes_nothing(plane: ControlPlane) -> None:
+    vm = vm_of(plane)
+    do(plane, lambda p: p.services.vms.stop("default", "train"))
+    del plane.machine(T4_HOST).volumes[snapshot_file(vm.id, vm.snapshots[0].id)]
+    operation = own.restore(plane)
+    plane.engine.drain()
+    ended = plane.services.operations.get(str(operation))
+    assert (ended.state, (ended.error or {})["code"]) == ("undone", "snapshot.missing")
+    assert vm_of(plane).state == "stopped"
+
+
+def test_a_vm_that_has_one_does_not_move_to_another_host_but_may_be_suspended(plane: ControlPlane) -> None:
+    with pytest.raises(Conflict) as refused:
+        plane.services.moving.move(MoveVm(name="train", tenant="default", cold=True))
+    moves = plane.services.moves.own("default", "train")
+    assert all("move.snapshots" in {limit.code for limit in verdict.limits} for verdict in moves)
+    assert refused.value.hint
+    do(plane, suspend)
+    assert vm_of(plane).suspended_bytes is not None
+
+
+def test_what_has_given_its_place_back_keeps_room_for_them(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    plane.services.vms.create(replace(create_vm(profile="GRID T4-2Q"), end=WantedEnd(after_s=3600)))
+    plane.engine.drain()
+    do(plane, own.take)
+    plane.world.clock.sleep(3600)
+    do(plane, lambda p: p.reconciler.leases.end_leases(T4_HOST))
+    assert vm_of(plane).deallocated == "lease_over"
+    do(plane, lambda p: own.take(p, "after"))
+    plane.services.vms.extend("default", "train", WantedEnd(after_s=3600))
+    do(plane, lambda p: p.services.vms.start("default", "train"))
+    assert vm_of(plane).state == "running"
+    assert disk_held(plane)[0] == 3 * vm_of(plane).spec.disk_bytes
+    plane.store.close()
+
+
+def test_a_delete_of_the_vm_takes_all_along(plane: ControlPlane) -> None:
+    do(plane, delete)
+    assert plane.machine(T4_HOST).volumes == {}
+    with plane.store.read() as tx:
+        assert tx.quotas.used("default")["disk"] == 0
+        assert not list(miscounted(tx))
+
+
+def test_what_is_one_too_many_or_has_no_room_is_refused_before_it_is_begun(plane: ControlPlane) -> None:
+    with pytest.raises(Conflict) as refused:
+        own.take(plane)
+    assert refused.value.code == "snapshot.exists"
+    with pytest.raises(NotFound) as unknown:
+        plane.services.disk_snapshots.delete("default", "train", "befor")
+    assert (unknown.value.code, "before" in (unknown.value.hint or "")) == ("snapshot.unknown", True)
+    vm = vm_of(plane)
+    with plane.store.begin() as tx:
+        tx.quotas.put(Limit(tenant="default", resource="disk", amount=2 * vm.spec.disk_bytes // MIB))
+    with pytest.raises(QuotaExceeded):
+        own.take(plane, "another")
+    with plane.store.begin() as tx:
+        tx.quotas.put(Limit(tenant="default", resource="disk", amount=10**9))
+    plane.machine(T4_HOST).free_bytes = GIB
+    plane.observer.observe(T4_HOST)
+    with pytest.raises(NoCapacity) as full:
+        own.take(plane, "another")
+    assert full.value.code == "host.disk"
+    more = tuple(
+        DiskSnapshot(id=f"{number:036}", name=f"s{number}", size_bytes=1, created_at=0.0, taken_of="stopped")
+        for number in range(MAX_OF_VM - 1)
+    )
+    with plane.store.begin() as tx:
+        tx.vms.change(vm.id, snapshots=(*vm.snapshots, *more))
+    with pytest.raises(Conflict) as many:
+        own.take(plane, "another")
+    assert many.value.code == "snapshot.too_many"
+    assert len(vm_of(plane).snapshots) == MAX_OF_VM
