@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -99,8 +100,21 @@ def test_a_guest_that_runs_gets_a_volume_more_of_it_and_lets_go_of_it(enrolled: 
     product.refused(2, "volume", "resize", volume, "--size", "16MiB")
     product.ok("volume", "resize", volume, "--size", f"{2 * SIZE_MIB}MiB")
     eventually(enrolled, "live", f"{FIND} | cut -d' ' -f2", str(2 * SIZE_MIB * MIB // 512))
+    assert _limits(enrolled, "live") == {"0"}
+    product.ok("volume", "set", volume, "--max-iops", "500")
+    assert _limits(enrolled, "live") == {"0", "500"}
     product.ok("restart-vm", "live")
     disk_of(enrolled, "live", 2 * SIZE_MIB)
+    assert _limits(enrolled, "live") == {"0", "500"}
+    product.ok("volume", "set", volume, "--max-iops", "0")
+    assert _limits(enrolled, "live") == {"0"}
+
+
+def _limits(enrolled: Enrolled, vm: str) -> set[str]:
+    """Requests in a second, of each of its disks, as QEMU has them; 0: no limit."""
+    domain = enrolled.product.json("show-vm", vm)["id"]
+    ask = f'virsh qemu-monitor-command {domain} --pretty \'{{"execute": "query-block"}}\''
+    return set(re.findall(r'"iops": ([0-9]+)', enrolled.shell(ask)))
 
 
 def test_a_guest_that_runs_gets_a_network_card_and_loses_it(enrolled: Enrolled) -> None:
