@@ -154,3 +154,12 @@ def test_what_is_one_too_many_or_has_no_room_is_refused_before_it_is_begun(plane
         own.take(plane, "another")
     assert many.value.code == "snapshot.too_many"
     assert len(vm_of(plane).snapshots) == MAX_OF_VM
+
+
+def test_a_vm_that_is_called_as_anothers_id_is_not_taken_for_it(plane: ControlPlane) -> None:
+    vm = vm_of(plane)
+    plane.services.vms.create(replace(create_vm(profile="GRID T4-2Q"), name=vm.id))
+    plane.engine.drain()
+    do(plane, lambda p: own.take(p, "another"))
+    assert [snapshot.taken_of for snapshot in vm_of(plane).snapshots] == ["running", "running"]
+    assert plane.services.vms.get("default", vm.id).operation != vm_of(plane).operation

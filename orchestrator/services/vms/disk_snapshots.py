@@ -59,7 +59,7 @@ class VmSnapshots:
                 tx.disk_snapshots.add(vm, made, capacity_of(viewed.facts, overcommit).disk_bytes)
             except ClaimLost as error:
                 raise _no_disk(vm) from error
-            started = self._begin(tx, "create_snapshot", known_vm(tx, tenant, vm.id), made)
+            started = self._begin(tx, "create_snapshot", tx.vms.find_id(vm.id) or vm, made)
         return self._submitted(started)
 
     def delete(self, tenant: str, vm_name: str, name: str) -> Started:
