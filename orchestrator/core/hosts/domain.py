@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Literal
 
 from orchestrator.core.gpu.device import Device
@@ -76,12 +75,13 @@ class DiskLimits:
 
 
 def lower(*given: DiskLimits | None) -> DiskLimits | None:
-    """Of each number the lowest, its bursts with it; None: there is no limit."""
+    """Of each number the lowest, and bursts that none of them forbids; None: there is no limit."""
     parts: dict[str, int] = {}
     for name in ("bytes_per_s", "iops"):
-        limits = (each for each in given if each is not None and getattr(each, name))
-        lowest = min(limits, key=attrgetter(name, f"{name}_max"), default=DiskLimits())
-        parts |= {part: getattr(lowest, part) for part in (name, f"{name}_max")}
+        limits = [(number, getattr(each, f"{name}_max")) for each in given if each and (number := getattr(each, name))]
+        lowest = min((number for number, _ in limits), default=0)
+        most = min((burst or number for number, burst in limits), default=0)
+        parts |= {name: lowest, f"{name}_max": most if most > lowest else 0}
     return DiskLimits(**parts) if any(parts.values()) else None
 
 
