@@ -12,6 +12,7 @@ import time
 import xml.etree.ElementTree as ET
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,7 +79,10 @@ class SnapshotsOfDisks:
         if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
             raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
         self._check_free(source)
-        with files.written_whole(disk, mode=0o600) as part:
+        closed = partial(
+            self.storage.check_closed, disk, "volume"
+        )  # somebody may have started it on the host meanwhile
+        with files.written_whole(disk, mode=0o600, check=closed) as part:
             copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s)
         return ActionResult(changed=True)
 

@@ -13,6 +13,7 @@ from typing import Any
 import libvirt
 import pytest
 
+from orchestrator.agent.images.disk_images import copy_overlay
 from orchestrator.agent.libvirt import disk_snapshots
 from orchestrator.agent.libvirt.disk_snapshots import SnapshotsOfDisks
 from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
@@ -180,6 +181,25 @@ def test_a_vm_that_runs_keeps_its_disk(bench: Bench, disk: Disk) -> None:
     with pytest.raises(Conflict) as refused:
         bench.do(disk.restore)
     assert refused.value.code == "vm.running"
+
+
+def test_what_is_opened_while_it_is_copied_keeps_its_disk(
+    bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.do(disk.take)
+    disk.write(66)
+    now, copy, held = disk.shows(), copy_overlay, bench.host.paths.proc / "4711" / "fd"
+
+    def copied_when_it_is_opened(*args: Any, **limits: Any) -> None:
+        copy(*args, **limits)
+        held.mkdir(parents=True)
+        (held / "9").symlink_to(disk.path)
+
+    monkeypatch.setattr(disk_snapshots, "copy_overlay", copied_when_it_is_opened)
+    with pytest.raises(Conflict) as refused:
+        bench.do(disk.restore)
+    assert refused.value.code == "volume.in_use"
+    assert disk.shows() == now
 
 
 @pytest.mark.parametrize("planted", ["disk", "snapshot"])
