@@ -113,16 +113,17 @@ class SnapshotsOfDisks:
         create_empty(part, size_bytes=action.size_bytes)
         try:
             self.domains.on_own_domain(vm, lambda domain: _begin(domain, path, part), **_FAILED)
-            self._wait(vm, time.monotonic() + action.limit_s)
+            self._wait(vm, action.limit_s)
         except BaseException:
             with suppress(VgpuctlError):
                 self._end_backup(vm)
             raise
 
-    def _wait(self, vm: str, deadline: float) -> None:
+    def _wait(self, vm: str, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
         while (stats := self.domains.on_own_domain(vm, _backup_stats, **_FAILED)) is None:
             if time.monotonic() > deadline:
-                raise _failed(f"it was not done within {deadline:.0f} s")
+                raise _failed(f"it was not done within {limit_s:.0f} s")
             time.sleep(_POLL_S)
         if stats.get("type") != libvirt.VIR_DOMAIN_JOB_COMPLETED:
             raise _failed(str(stats.get("errmsg") or "libvirt gave it up"))

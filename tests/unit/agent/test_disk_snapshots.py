@@ -5,6 +5,7 @@ is believed. libvirt's test driver makes no backups: a domain that makes them st
 from __future__ import annotations
 
 import subprocess
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -200,6 +201,18 @@ def test_what_is_opened_while_it_is_copied_keeps_its_disk(
         bench.do(disk.restore)
     assert refused.value.code == "volume.in_use"
     assert disk.shows() == now
+
+
+def test_a_backup_that_does_not_end_is_told_of_by_how_long_it_had(
+    bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backups, seconds = Backups(disk), iter(range(0, 10**6, 200))
+    monkeypatch.setattr(Backups, "backupBegin", lambda *_: setattr(backups, "target", disk.file))
+    monkeypatch.setattr(Backups, "jobStats", lambda *_: {"type": 1 if backups.target and not backups.aborted else 0})
+    monkeypatch.setattr(time, "monotonic", lambda: 7000 + next(seconds))
+    with pytest.raises(Fatal) as refused:
+        running(bench, backups, monkeypatch)(disk.take)
+    assert (refused.value.details, backups.aborted) == ("it was not done within 300 s", 1)
 
 
 @pytest.mark.parametrize("planted", ["disk", "snapshot"])
