@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from orchestrator.core.units import GIB, MIB
 from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, snapshot_file
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.vm import Vm
-from orchestrator.services.messages import MoveVm
+from orchestrator.services.messages import MoveVm, Started
+from orchestrator.services.vms.vms import VmService
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.recount import miscounted
 from tests.operations import disk_snapshots as own
@@ -114,6 +116,31 @@ def test_what_has_given_its_place_back_keeps_room_for_them(tmp_path: Path) -> No
     do(plane, lambda p: p.services.vms.start("default", "train"))
     assert vm_of(plane).state == "running"
     assert disk_held(plane)[0] == 3 * vm_of(plane).spec.disk_bytes
+    plane.store.close()
+
+
+def test_one_that_is_begun_while_a_place_is_claimed_again_keeps_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    plane.services.vms.create(replace(create_vm(profile="GRID T4-2Q"), end=WantedEnd(after_s=3600)))
+    plane.engine.drain()
+    plane.world.clock.sleep(3600)
+    do(plane, lambda p: p.reconciler.leases.end_leases(T4_HOST))
+    plane.services.vms.extend("default", "train", WantedEnd(after_s=3600))
+    taken: list[str | None] = []
+    begin = VmService._begin_start
+
+    def late(*args: Any) -> Started:
+        if not taken:
+            taken.append(own.take(plane))
+        return begin(*args)
+
+    monkeypatch.setattr(VmService, "_begin_start", late)
+    do(plane, lambda p: p.services.vms.start("default", "train"))
+    assert vm_of(plane).state == "running"
+    assert disk_held(plane)[0] == 2 * vm_of(plane).spec.disk_bytes
     plane.store.close()
 
 

@@ -288,7 +288,9 @@ class VmService(VmListing):
         return started
 
     def _placed_again(self, tx: Transaction, vm: Vm, plan: VmPlan) -> Started:
-        """Claimed like a new VM, on the host where its disk is."""
+        """Claimed like a new VM, on the host where its disk is. :raises ClaimLost: its snapshots are others now"""
+        if plan.claim.disk_bytes != vm.spec.host_disk_bytes + vm.snapshot_bytes:
+            raise ClaimLost(f"VM {vm.full_name} was changed meanwhile")
         placed = replace(vm, devices=plan.vm.devices, cpus=plan.vm.cpus, nic=plan.vm.nic, deallocated=None)
         within_quota(tx, placed, vm)
         check_still_open(tx, vm)
