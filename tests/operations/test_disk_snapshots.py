@@ -16,7 +16,7 @@ from orchestrator.core.units import GIB, MIB
 from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, snapshot_file
 from orchestrator.core.vms.lease import WantedEnd
 from orchestrator.core.vms.vm import Vm
-from orchestrator.services.messages import MoveVm, Started
+from orchestrator.services.messages import MoveVm, ResizeVm, Started
 from orchestrator.services.vms.vms import VmService
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.recount import miscounted
@@ -142,6 +142,18 @@ def test_one_that_is_begun_while_a_place_is_claimed_again_keeps_its_room(
     assert vm_of(plane).state == "running"
     assert disk_held(plane)[0] == 2 * vm_of(plane).spec.disk_bytes
     plane.store.close()
+
+
+def test_what_goes_while_the_vm_becomes_another_size_is_free(plane: ControlPlane) -> None:
+    """As where an operation that got stuck with it is abandoned then."""
+    vm = vm_of(plane)
+    resized = ResizeVm(name="train", tenant="default", profile="GRID T4-4Q", vcpus=0, memory_mib=0, restart=True)
+    plane.services.resizing.resize(resized)
+    with plane.store.begin() as tx:
+        tx.disk_snapshots.remove(vm.id, vm.snapshots[0].id)
+    plane.engine.drain()
+    assert vm_of(plane).spec.profile == "GRID T4-4Q"
+    assert disk_held(plane)[0] == vm.spec.disk_bytes
 
 
 def test_a_delete_of_the_vm_takes_all_along(plane: ControlPlane) -> None:

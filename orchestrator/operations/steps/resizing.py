@@ -4,8 +4,10 @@ step what either of them takes is held, so that it can be taken back whole."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.core.errors import Bug, NoCapacity
-from orchestrator.core.vms.claim import HostCapacity
+from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.size import HeldSize
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
@@ -24,7 +26,7 @@ def hold(tx: Transaction, vm: Vm, size: HeldSize, capacity: HostCapacity) -> Non
     :raises ClaimLost: something of it is another's"""
     _give_back(tx, vm, size)
     tx.vms.update(size.of(vm))
-    tx.claims.take(size.held, capacity)
+    tx.claims.take(_with_disk_of(vm, size.held), capacity)
     if size.beside is not None:
         tx.places.hold(size.place_for(vm))
         tx.claims.take(size.beside, capacity)
@@ -34,7 +36,12 @@ def _settle(tx: Transaction, vm: Vm, size: HeldSize, capacity: HostCapacity) -> 
     """It has that size and nothing else."""
     _give_back(tx, vm, size)
     tx.vms.update(size.of(vm))
-    tx.claims.take(size.claim, capacity)
+    tx.claims.take(_with_disk_of(vm, size.claim), capacity)
+
+
+def _with_disk_of(vm: Vm, claim: Claim) -> Claim:
+    """What got stuck with a snapshot of its disk may have been abandoned since both sizes were written down."""
+    return replace(claim, disk_bytes=vm.spec.host_disk_bytes + vm.snapshot_bytes)
 
 
 def _give_back(tx: Transaction, vm: Vm, size: HeldSize) -> None:
