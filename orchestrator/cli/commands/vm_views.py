@@ -74,7 +74,8 @@ TAKEN: Final = {None: "not taken to its end", "stopped": "of the stopped VM", "r
 
 
 def _snapshots(vm: Mapping[str, Any]) -> list[tuple[str, str]]:
-    lines = [f"{snapshot['name']} ({TAKEN[snapshot['taken_of']]})" for snapshot in vm["snapshots"]]
+    """Older servers do not say."""
+    lines = [f"{snapshot['name']} ({TAKEN[snapshot['taken_of']]})" for snapshot in vm.get("snapshots") or ()]
     return [("snapshots", shown(lines))] if lines else []
 
 

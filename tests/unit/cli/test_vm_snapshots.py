@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.commands.vm_views import details
 from tests.fakes.running import running_server
 from tests.fakes.typed import Cli
 
@@ -33,6 +34,13 @@ def test_a_snapshot_from_its_beginning_to_its_end(cli: Cli) -> None:
     assert cli("vm", "snapshot", "restore", "train", "before", "--yes").code == 0
     assert cli("vm", "snapshot", "delete", "train", "before", "--yes").code == 0
     assert json.loads(cli("vm", "snapshot", "list", "train", "-o", "json").out) == []
+
+
+def test_a_server_that_says_nothing_of_snapshots_shows_vms_without(cli: Cli) -> None:
+    assert cli("create-vm", "older", "-p", "t4-small").code == 0
+    vm = json.loads(cli("show-vm", "older", "-o", "json").out)
+    del vm["snapshots"]
+    assert "snapshots" not in "".join(details(vm))
 
 
 def test_a_name_that_is_none_is_refused_before_anybody_is_asked(cli: Cli) -> None:
