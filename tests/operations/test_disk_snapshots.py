@@ -195,6 +195,17 @@ def test_what_is_one_too_many_or_has_no_room_is_refused_before_it_is_begun(plane
     assert len(vm_of(plane).snapshots) == MAX_OF_VM
 
 
+def test_one_that_was_not_taken_to_its_end_is_not_put_back(plane: ControlPlane) -> None:
+    do(plane, lambda p: p.services.vms.stop("default", "train"))
+    vm = vm_of(plane)
+    with plane.store.begin() as tx:
+        tx.vms.change(vm.id, snapshots=(replace(vm.snapshots[0], taken_of=None),))
+    with pytest.raises(Conflict) as refused:
+        own.restore(plane)
+    assert refused.value.code == "snapshot.unfinished"
+    assert "'vgpuctl vm snapshot delete train --tenant default before'" in str(refused.value.hint)
+
+
 def test_a_vm_that_is_called_as_anothers_id_is_not_taken_for_it(plane: ControlPlane) -> None:
     vm = vm_of(plane)
     plane.services.vms.create(replace(create_vm(profile="GRID T4-2Q"), name=vm.id))

@@ -82,7 +82,7 @@ class VmSnapshots:
             check_state(vm, "stopped")
             check_idle(tx, vm)
             if snapshot.taken_of is None:
-                hint = f"'vgpuctl operation show {vm.operation}' tells why; delete the snapshot and take another"
+                hint = f"delete it with 'vgpuctl vm snapshot delete {_named(vm)} {snapshot.name}' and take another"
                 raise Conflict("snapshot.unfinished", f"snapshot {name} was not taken to its end", hint=hint)
             started = self._begin(tx, "restore_snapshot", vm, snapshot)
         return self._submitted(started)
@@ -101,7 +101,7 @@ class VmSnapshots:
 
 def _check_one_more(vm: Vm, name: str) -> None:
     """:raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``"""
-    named = f"{vm.spec.name} --tenant {vm.spec.tenant}"
+    named = _named(vm)
     if vm.spec.pool is not None:
         hint = "a VM made with '--pool none' has its disk on its host's own, and takes snapshots"
         raise Conflict("snapshot.in_pool", f"the disk of VM {vm.spec.name} lies in a pool", hint=hint)
@@ -113,8 +113,12 @@ def _check_one_more(vm: Vm, name: str) -> None:
         raise Conflict("snapshot.too_many", f"VM {vm.spec.name} has {MAX_OF_VM} snapshots", hint=hint)
 
 
+def _named(vm: Vm) -> str:
+    return f"{vm.spec.name} --tenant {vm.spec.tenant}"
+
+
 def _no_disk(vm: Vm) -> NoCapacity:
     size = show_size(vm.spec.disk_bytes)
     words = f"the host of VM {vm.spec.name} has no {size} of disk for a snapshot"
-    hint = f"'vgpuctl vm snapshot list {vm.spec.name} --tenant {vm.spec.tenant}' shows those that can be deleted"
+    hint = f"'vgpuctl vm snapshot list {_named(vm)}' shows those that can be deleted"
     return NoCapacity("host.disk", words, hint=hint)
