@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.vms.vm import Vm
 from orchestrator.server.backup import back_up, restore
 from orchestrator.services.messages import AdoptVm
@@ -17,6 +18,8 @@ from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane,
 from tests.operations.volumes import SIZE
 
 NOW = 1_800_000_000.0
+LIMITS = DiskLimits(iops=500)
+"""Of its data volume."""
 
 
 @pytest.fixture(params=["running", "stopped"])
@@ -30,7 +33,7 @@ def young(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Cont
     before.services.vms.create(create_vm("known"))
     before.engine.drain()
     back_up(old, tmp_path / "backup")
-    before.services.volumes.create("default", "data", SIZE)
+    before.services.volumes.create("default", "data", SIZE, limits=LIMITS)
     before.services.vms.create(replace(create_vm("young"), volumes=("data",)))
     before.engine.drain()
     if request.param == "stopped":
@@ -62,7 +65,8 @@ def test_it_is_taken_over_as_it_was_and_nothing_of_it_is_touched(young: tuple[Co
     spec = replace(lost.spec, user_data=None)
     assert vm == replace(lost, operation=vm.operation, created_at=vm.created_at, spec=spec)
     assert plane.machine(T4_HOST).state() == before
-    assert [one.volume.full_name for one in plane.services.volumes.list(None)] == ["default/data"]
+    volumes = [one.volume for one in plane.services.volumes.list(None)]
+    assert [(volume.full_name, volume.limits) for volume in volumes] == [("default/data", LIMITS)]
 
 
 def test_it_lives_on_as_any_other_and_its_host_is_settled(young: tuple[ControlPlane, Vm]) -> None:

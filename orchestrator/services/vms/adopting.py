@@ -10,7 +10,7 @@ from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.attachments.host_facts import facts_of
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.gpu.device import Device
-from orchestrator.core.hosts.domain import MadeAs
+from orchestrator.core.hosts.domain import DiskLimits, MadeAs
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.names import check_name
@@ -220,12 +220,15 @@ class AdoptionService:
     def _take_volumes(self, tx: Transaction, vm: Vm, snapshot: HostSnapshot, capacity: HostCapacity) -> None:
         """Of one that is taken over: those that the database does not know come with it."""
         sizes = {item.name: item.size_bytes for item in snapshot.data}
+        limits = {known.volume: known.limits for known in vm.spec.volume_limits}
         for item in vm.spec.volumes:
+            own = limits.get(item, DiskLimits())
             known = tx.volumes.find_id(id_of(item))
             if known is None:
                 volume = Volume(
                     id=id_of(item), tenant=vm.spec.tenant, name=short_of(item), host=vm.host, vm=vm.id, state="ready",
                     size_bytes=max(sizes.get(file_of(item), 0), MIN_DISK_BYTES), created_at=self.clock.now(),
+                    max_bytes_per_s=own.bytes_per_s or None, max_iops=own.iops or None,
                 )  # fmt: skip
                 tx.volumes.add(volume, capacity)
             else:
