@@ -281,7 +281,7 @@ class Parts:
         storage, switches, networks = self.storage, self.switches, self.networks
         handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {
             CreateVolume: storage.create_volume,
-            DeleteVolume: lambda a: storage.delete_volume(a.vm, a.volume),
+            DeleteVolume: self.snapshots.delete,
             CreateDataVolume: storage.data.create,
             DeleteDataVolume: storage.data.delete,
             AttachVolume: storage.data.attach,

@@ -24,9 +24,9 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
-from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
+from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, ImageFormat
 from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
-from orchestrator.core.vms.disk_snapshot import TakenOf
+from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
 
 _POLL_S: Final = 0.5
 _BLOCK: Final = 512
@@ -85,6 +85,15 @@ class SnapshotsOfDisks:
         with files.written_whole(disk, mode=0o600, check=closed) as part:
             copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s)
         return ActionResult(changed=True)
+
+    def delete(self, action: DeleteVolume) -> ActionResult:
+        """Of any file of a VM: of a snapshot with the backup to it which an attempt has left whose agent died.
+
+        :raises Conflict: as ``Storage.delete_volume``"""
+        if action.volume.endswith(SNAPSHOT_FILE):
+            with suppress(VgpuctlError):  # it is not defined, or libvirt is away: it ends by itself
+                self._end_backup(action.vm)
+        return self.storage.delete_volume(action.vm, action.volume)
 
     def _file(self, name: str) -> Path:
         return self.storage.paths.volumes / files.check_file_name(name)

@@ -176,6 +176,18 @@ def test_one_that_an_earlier_attempt_left_is_ended_first(
     assert others.aborted == 0
 
 
+def test_one_that_was_left_is_ended_with_the_file_that_it_was_for(bench: Bench, disk: Disk) -> None:
+    """As where what was begun is cancelled once the agent that began it has died: QEMU would fill a file without a
+    name."""
+    backups: Any = Backups(disk)
+    backups.target, backups.looks = disk.volumes / f"{disk.snapshot}.part-1", 100
+    snapshots = SnapshotsOfDisks(backups, bench.storage, bench.ledger)
+    assert not snapshots.delete(DeleteVolume(vm=bench.vm, volume=f"{bench.vm}.memory")).changed
+    assert backups.aborted == 0
+    assert not snapshots.delete(DeleteVolume(vm=bench.vm, volume=disk.snapshot)).changed
+    assert backups.aborted == 1
+
+
 def test_a_vm_that_runs_keeps_its_disk(bench: Bench, disk: Disk) -> None:
     bench.do(disk.take)
     bench.do(StartDomain(vm=bench.vm))
