@@ -29,6 +29,8 @@ from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
 
 _POLL_S: Final = 0.5
+_ABORT_S: Final = 30.0
+"""Less than a call of libvirt may take: a thread that waits beyond that is one less for all VMs."""
 _BLOCK: Final = 512
 """What ``st_blocks`` counts in."""
 
@@ -180,14 +182,17 @@ def _backup_stats(domain: Any) -> dict[str, Any] | None:
 
 
 def _abort(domain: Any, directory: str) -> None:
-    """A backup into ``directory``, if there is one; it is over then."""
+    """A backup into ``directory``, if there is one; it is over then. :raises Fatal: ``snapshot.failed``"""
     try:
         backup = ET.fromstring(domain.backupGetXMLDesc(0))  # noqa: S314 - libvirt's own
     except libvirt.libvirtError:  # there is none
         return
     if any(str(Path(target.get("file", "")).parent) == directory for target in backup.iterfind("disks/disk/target")):
         domain.abortJob()
+        deadline = time.monotonic() + _ABORT_S
         while domain.jobStats(0).get("type") != libvirt.VIR_DOMAIN_JOB_NONE:
+            if time.monotonic() > deadline:
+                raise _failed("an earlier backup of it does not end")
             time.sleep(_POLL_S)
 
 

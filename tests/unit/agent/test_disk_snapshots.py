@@ -176,6 +176,16 @@ def test_one_that_an_earlier_attempt_left_is_ended_first(
     assert others.aborted == 0
 
 
+def test_one_that_does_not_end_is_not_waited_for(bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    backups, seconds = Backups(disk), iter(range(0, 10**6, 20))
+    backups.target = disk.volumes / f"{disk.snapshot}.part-1"
+    monkeypatch.setattr(Backups, "jobStats", lambda *_: {"type": libvirt.VIR_DOMAIN_JOB_BOUNDED})
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    with pytest.raises(Fatal) as refused:
+        running(bench, backups, monkeypatch)(disk.take)
+    assert refused.value.details == "an earlier backup of it does not end"
+
+
 def test_one_that_was_left_is_ended_with_the_file_that_it_was_for(bench: Bench, disk: Disk) -> None:
     """As where what was begun is cancelled once the agent that began it has died: QEMU would fill a file without a
     name."""
