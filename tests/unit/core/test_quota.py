@@ -104,12 +104,12 @@ def test_a_refusal_says_what_is_counted_and_what_of_the_tenants_holds_it() -> No
             "it counts vGPUs and whole GPUs: four pieces of one card are four (of L40S)",
             "held by big (2), vm0 (1), vm1 (1), vm2 (1), vm3 (1), 2 more",
         ],
-        ["it counts disks of VMs, and data volumes", "held by volume data (1GiB)"],
+        ["it counts disks of VMs with their snapshots, and data volumes", "held by volume data (1GiB)"],
     ]
     with pytest.raises(QuotaExceeded) as nothing_held:
         check_quota("a", {"disk": 4096}, limits, {}, {}, {})
     assert nothing_held.value.message == (
-        "the quota of disk is 2GiB, 0 in use, 4GiB asked for; it counts disks of VMs, and data volumes"
+        "the quota of disk is 2GiB, 0 in use, 4GiB asked for; it counts disks of VMs with their snapshots, and data volumes"
     )
 
 
