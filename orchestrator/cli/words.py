@@ -84,8 +84,8 @@ _ELSEWHERE: Final = (
     "'vgpuctl host drain HOST' moves VMs off a host that answers, 'vgpuctl vm move NAME --to HOST' one of them"
 )
 _COPY: Final = (
-    "'vgpuctl vm snapshot --help' keeps a disk as it is, 'vgpuctl export' prints VMs as a file; data that is to stay is "
-    "kept in volumes: 'vgpuctl volume --help'"
+    "'vgpuctl vm snapshot --help' keeps a disk as it is, 'vgpuctl export' prints VMs as a file; data that is to stay "
+    "is kept in volumes: 'vgpuctl volume --help'"
 )
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"

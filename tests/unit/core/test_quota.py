@@ -109,7 +109,8 @@ def test_a_refusal_says_what_is_counted_and_what_of_the_tenants_holds_it() -> No
     with pytest.raises(QuotaExceeded) as nothing_held:
         check_quota("a", {"disk": 4096}, limits, {}, {}, {})
     assert nothing_held.value.message == (
-        "the quota of disk is 2GiB, 0 in use, 4GiB asked for; it counts disks of VMs with their snapshots, and data volumes"
+        "the quota of disk is 2GiB, 0 in use, 4GiB asked for; "
+        "it counts disks of VMs with their snapshots, and data volumes"
     )
 
 
