@@ -144,12 +144,13 @@ def copy_overlay(source: Path, target: Path, *, base: Path, base_format: ImageFo
 
     :raises Conflict: ``vm.file_foreign``: it lies on something else
     :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
-    if read_header(source, "qcow2").external_data or backing_of(source) not in {None, str(base)}:
+    header, backing = read_header(source, "qcow2"), backing_of(source)
+    if header.external_data or backing not in {None, str(base)}:
         hint = "look at the host: 'vgpuctl doctor --host HOST'"
         raise Conflict(
             "vm.file_foreign", "the VM's disk lies on a file that is not its", hint=hint, details=source.name
         )
-    beneath = None if backing_of(source) is None else _opened(base, base_format, None)
+    beneath = None if backing is None else _opened(base, base_format, None)
     shown = f"json:{json.dumps(_opened(source, 'qcow2', beneath))}"
     out = ("-O", "qcow2", "-B", str(base), "-F", base_format)
     _qemu_img("convert", "-q", *out, shown, str(target), limit_s=limit_s)

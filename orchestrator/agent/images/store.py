@@ -233,6 +233,7 @@ class Storage:
 
     def settle(self, vm: str, volume: str, seed: str) -> None:
         """Write down again that these are the VM's, as far as they are here; in a pool, which may be away, they are.
+
         :raises Conflict: ``host.owned_by_other``"""
         disks = (volume, memory_file(vm), *(file.name for file in self.paths.volumes.glob(snapshot_file(vm, "*"))))
         files_of = (*(("volume", "volumes", name) for name in disks), ("seed", "seeds", seed))

@@ -31,8 +31,6 @@ from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
 _POLL_S: Final = 0.5
 _ABORT_S: Final = 30.0
 """Less than a call of libvirt may take: a thread that waits beyond that is one less for all VMs."""
-_BLOCK: Final = 512
-"""What ``st_blocks`` counts in."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,7 @@ class SnapshotsOfDisks:
         if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
             raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
         self._check_free(source)
-        closed = partial(
-            self.storage.check_closed, disk, "volume"
-        )  # somebody may have started it on the host meanwhile
+        closed = partial(self.storage.check_closed, disk, "volume")  # somebody may start it on the host meanwhile
         with files.written_whole(disk, mode=0o600, check=closed) as part:
             copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s)
         return ActionResult(changed=True)
@@ -110,7 +106,7 @@ class SnapshotsOfDisks:
         return disk, self.storage.paths.images / image
 
     def _check_free(self, *copied: Path) -> None:
-        needed = sum(path.stat().st_blocks * _BLOCK for path in copied)
+        needed = sum(map(files.taken, copied))
         free = shutil.disk_usage(self.storage.paths.volumes).free
         if free < needed:
             hint = "free space below the agent's storage directory"

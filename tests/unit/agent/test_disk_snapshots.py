@@ -270,7 +270,7 @@ def test_without_room_or_a_snapshot_the_disk_stays(bench: Bench, disk: Disk, mon
     bench.do(disk.take)
     disk.write(66)
     now = disk.shows()
-    monkeypatch.setattr(disk_snapshots, "_BLOCK", 2**50)
+    monkeypatch.setattr("orchestrator.agent.images.files._BLOCK", 2**50)
     for action in (disk.restore, TakeSnapshot(**{**vars(disk.take), "volume": snapshot_file(bench.vm, "2" * 36)})):
         with pytest.raises(Fatal) as refused:
             bench.do(action)
