@@ -213,7 +213,7 @@ class HostTurns:
         vms = self._tx.vms.list(host=one.host)
         left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
         gone = (vm for name in {*one.tries} if (vm := self._tx.vms.find_id(name)) and vm.host != one.host)
-        busy = sum(vm.state == "moving" for vm in (*vms, *gone))
+        busy = len({vm.operation for vm in (*vms, *gone) if vm.state == "moving"})  # a place held here has its
         given_up = {name for name in one.tries if one.tries.count(name) >= MAX_TRIES}
         self.blocked[one.host] = self._blocked(vms, given_up)
         one = replace(one, refused=left, why=one.why if left else self.blocked[one.host])

@@ -13,7 +13,16 @@ from orchestrator.core.hosts.bridges import outside_ovn
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.northbound.foreign import MAX_SHOWN, TABLES, foreign_rows, trouble_of
 from orchestrator.core.northbound.rows import Existing
-from orchestrator.core.ovn import NO_HOSTS, CertificateFor, HostsOfOvn, OvnReading, OvnTrouble, is_chassis, troubles
+from orchestrator.core.ovn import (
+    LABEL,
+    NO_HOSTS,
+    CertificateFor,
+    HostsOfOvn,
+    OvnReading,
+    OvnTrouble,
+    is_chassis,
+    troubles,
+)
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.overlay import (
     Northbound,
@@ -79,8 +88,12 @@ class NetworkDriverService:
         reading = overlay.read()
         with self.store.read() as tx:
             held_back = tx.meta.get(HELD_BACK)
-            used = [host.name for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
-            snapshots = {name: tx.hosts.snapshot(name) for name in used}
+            used = [host for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
+            snapshots = {host.name: tx.hosts.snapshot(host.name) for host in used}
+        # Where labels say which hosts are in OVN, those without stay out of it on purpose.
+        wanted = {host.name for host in used if LABEL in dict(host.labels)} or {*snapshots}
+        known = {chassis.name for chassis in reading.chassis}
+        snapshots = {name: seen for name, seen in snapshots.items() if name in wanted | known}
         hosts = {name: None if seen is None else outside_ovn(seen.bridges, name) for name, seen in snapshots.items()}
         found = (*troubles(reading, hosts, network, self.clock.now()), *self._differing(reading), *_held(held_back))
         return NetworkDriver(engine="ovn", encapsulation_network=network, reading=reading, troubles=found)

@@ -89,7 +89,7 @@ class NetworkPathService:
             )  # fmt: skip
         sent = ends_at[0], met.by or ends_at[1]
         is_beside = met.to == network.name and _are_beside(met.network.overlay, sent)
-        next_mac = _mac(target) if is_beside else router_mac(met.network.overlay.id)
+        next_mac = met.router_mac or (_mac(target) if is_beside else router_mac(met.network.overlay.id))
         packet = Packet(
             port=port_id(source.vm, source.number), macs=(_mac(source), next_mac), addresses=sent,
             protocol=protocol, to_port=port,
@@ -163,6 +163,8 @@ class _Met:
     """The floating address that is asked for."""
     outside: _Outside | None = None
     """Where it goes from one router to another."""
+    router_mac: str | None = None
+    """Of the receiver's router, where the sender is on the provider network itself."""
 
 
 def _met_at(tx: Transaction, tenant: str, sender: str, receiver: str) -> _Met | None:
@@ -201,18 +203,23 @@ def _floating(tx: Transaction, tenant: str, address: str) -> tuple[FloatingAddre
 
 
 def _met_outside(tx: Transaction, sender: Vm, floating: FloatingAddress, receiver: Vm) -> _Met:
-    """By the first network of the sender that leads out to the address's own.
+    """By the first network of the sender that is the address's own, or leads out to it.
 
     :raises Conflict: ``network.not_together``"""
     to = floating.card_network or ""
     for name, card in cards_of(sender, ()):
         network = tx.networks.find(name)
+        if network is not None and name == floating.network:
+            theirs = tx.networks.get(to).overlay
+            mac = None if theirs is None else router_mac(way_out_key(theirs))
+            its = dict(cards_of(receiver, ()))
+            return _Met((sender, receiver), network, card, to, its[to], floating.address, router_mac=mac)
         out = None if network is None or network.overlay is None else network.overlay.out
         if network is not None and out is not None and out.network == floating.network:
             outside, its = None if name == to else _outside(tx, sender, network, floating), dict(cards_of(receiver, ()))
             return _Met((sender, receiver), network, card, to, its[to], floating.address, outside)
     raise Conflict(
-        "network.not_together", f"no network of {sender.spec.name} leads out through {floating.network}",
+        "network.not_together", f"no network of {sender.spec.name} is {floating.network} or leads out through it",
         hint=f"it needs a card on one that was created with --out {floating.network}",
     )  # fmt: skip
 

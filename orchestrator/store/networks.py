@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.overlay import OvnNetwork
@@ -69,11 +70,20 @@ class Networks:
         wanted = port_addresses.c.network == name, port_addresses.c.address.in_(tuple(addresses))
         return frozenset(self._db.execute(select(port_addresses.c.address).where(*wanted)).scalars())
 
+    def has_mac(self, name: str, mac: str) -> bool:
+        """Whether a card on a network of kind ovn has that hardware address."""
+        at = port_addresses.c
+        return self._db.execute(select(at.vm).where(at.network == name, at.mac == mac)).first() is not None
+
     def take(self, vm: Vm) -> None:
-        """The addresses of its ports, until the VM is gone. :raises ClaimLost: another has one"""
+        """The addresses of its ports and the hardware addresses of their cards, until the VM is gone.
+
+        :raises ClaimLost: another has one"""
+        macs = {name: mac_address(vm.id, vm.spec.networks.index(name)) for name in {port.network for port in vm.ports}}
         try:
             for port in vm.ports:
-                self._db.execute(insert(port_addresses), [{**asdict(port), "vm": vm.id}])
+                row = {**asdict(port), "vm": vm.id, "mac": macs.pop(port.network, None)}
+                self._db.execute(insert(port_addresses), [row])
         except IntegrityError as error:
             raise ClaimLost(f"an address of VM {vm.spec.name}: {error.orig}") from error
 
@@ -92,11 +102,12 @@ class Networks:
         return holder
 
     def keep(self, vm: Vm) -> None:
-        """The addresses of its ports are its no more, and nobody else's before OVN has let go (:meth:`release`)."""
+        """The addresses of its ports are its no more, and nobody else's before OVN has let go (:meth:`release`). Its
+        hardware addresses are free: nothing is left that sends from them."""
         at = port_addresses.c
         for port in vm.ports:
             its = at.network == port.network, at.vm == vm.id
-            self._db.execute(update(port_addresses).where(*its).values(vm=None))
+            self._db.execute(update(port_addresses).where(*its).values(vm=None, mac=None))
 
     def without_vm(self) -> frozenset[tuple[str, str]]:
         """(network, address) of those that are no VM's."""

@@ -53,9 +53,8 @@ gpus = Table(
 ``uuid``, ``serial``: of the card, once its driver says so. ``mig_found``: its MIG mode before us, where known."""
 
 snapshots = Table(
-    "snapshots", metadata,
+    "snapshots", metadata, Column("document", JSON, nullable=False),
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
-    Column("document", JSON, nullable=False),
 )  # fmt: skip
 """Large; written only when a look found something else than the one before."""
 
@@ -166,14 +165,15 @@ port_addresses = Table(
     "port_addresses", metadata,
     Column("network", String(127), primary_key=True), Column("address", String(39), primary_key=True),
     Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), index=True),
+    Column("mac", String(17)), UniqueConstraint("network", "mac"),
 )  # fmt: skip
-"""On networks of kind ovn; ``vms.ports`` says the same of each VM. ``vm`` null: of no VM (store/networks.py)."""
+"""On networks of kind ovn; ``vms.ports`` says the same. ``vm`` null: of no VM. ``mac``: in the first row of a card."""
 
 floating_addresses = Table(
     "floating_addresses", metadata,
     Column("address", String(15), primary_key=True), Column("network", String(127), nullable=False),
-    Column("tenant", String(63), nullable=False, index=True),
-    Column("vm", ForeignKey("vms.id", ondelete="SET NULL"), index=True), Column("card_network", String(127)),
+    Column("tenant", String(63), nullable=False, index=True), Column("card_network", String(127)),
+    Column("vm", ForeignKey("vms.id", ondelete="SET NULL"), index=True),
 )  # fmt: skip
 
 guests = Table(

@@ -14,6 +14,7 @@ from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
+from orchestrator.core.ovn import LABEL
 from orchestrator.core.peering import joined_with
 from orchestrator.core.security_groups import SecurityRule
 from orchestrator.core.vms.vm import Vm
@@ -384,3 +385,8 @@ def test_a_host_that_says_it_is_cut_off_is_told_of_though_ovn_keeps_it(plane: Co
     plane.look(T4_HOST)
     (told,) = [each for each in driver.get().troubles if each.code == "ovn.host_cut_off"]
     assert (told.subject, told.message) == (T4_HOST, "by its own word: ovn-controller does not answer")
+    assert "ovn.host_missing" in [each.code for each in driver.get().troubles]
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(T4_HOST), labels=((LABEL, "member"),)))
+    assert [each.code for each in driver.get().troubles if each.subject == L40S_HOST] == []
+    assert "ovn.host_cut_off" in [each.code for each in driver.get().troubles]

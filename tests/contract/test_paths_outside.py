@@ -25,11 +25,14 @@ SSH = SecurityRule(direction="in", protocol="tcp", first_port=22, last_port=22, 
 
 @pytest.fixture
 def plane(tmp_path: Path, ovn: RealOvn) -> Iterator[ControlPlane]:
-    """web and db on a network that leads out, far on another one that does, alone on one that does not."""
+    """web and db on a network that leads out, far on another one that does, alone on one that does not, beyond on the
+    provider network."""
     with leading_outside(tmp_path, ovn, MaybeAway(ovn)) as made:
         made.services.networks.add_overlay("red", NewOvnNetwork(subnets=("10.1.0.0/24",)), "default", "outside")
         made.services.networks.add_overlay("grey", NewOvnNetwork(subnets=("10.2.0.0/24",)), "default")
-        for name, network in (("web", "blue"), ("db", "blue"), ("far", "red"), ("alone", "grey")):
+        made.services.networks.share("outside", shared=True)
+        places = ("web", "blue"), ("db", "blue"), ("far", "red"), ("alone", "grey"), ("beyond", "outside")
+        for name, network in places:
             create(made, name, network)
         made.services.security_groups.create("default", "ssh", [SSH])
         made.services.security_groups.change_uses("default", "ssh", [NamedUse(vm="db")])
@@ -55,7 +58,7 @@ def explain(plane: ControlPlane, ovn: RealOvn) -> Explain:
     return explained
 
 
-@pytest.mark.parametrize("sender", ["web", "far"])
+@pytest.mark.parametrize("sender", ["web", "far", "beyond"])
 def test_a_floating_address_is_the_vm_that_has_it_through_the_way_out(
     plane: ControlPlane, explain: Explain, sender: str
 ) -> None:

@@ -19,6 +19,7 @@ from orchestrator.services.messages import MoveVm, Started
 from orchestrator.services.vms.moving import VmMoves
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
+from tests.fakes.fake_host import Crash, no_fault
 from tests.fakes.fake_machine import FakeMachine, l40s
 from tests.operations.moves import MIGRATABLE, OTHER
 from tests.operations.test_driver_upgrades import NEW, OLD, go_on, keeper
@@ -258,3 +259,20 @@ def test_a_vm_that_got_stuck_when_it_had_left_is_named(plane: ControlPlane, act:
     assert turn.phase == ("emptying" if act == "drain" else "kept")
     assert all(f"default/{name}" in turn.why for name in ("a0", "b0"))
     assert (turn.why.endswith("is stuck"), on(plane, L40S_HOST)) == (True, {})
+
+
+def test_a_move_whose_source_is_being_cleared_counts_once(plane: ControlPlane) -> None:
+    plane.services.vms.create(replace(create_vm("c0", profile=MIGRATABLE.name), host=L40S_HOST))
+    plane.engine.drain()
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(parallel=2))
+    keeper(plane).round()
+    cleared, over = plane.engine.waiting
+    plane.hosts.strike = lambda _, moment, name: Crash() if (moment, name) == ("before", "DeleteSeed") else None
+    with pytest.raises(Crash):
+        Runner(plane.world, plane.journal, DEFINITIONS).run(cleared)
+    plane.hosts.strike = no_fault
+    Runner(plane.world, plane.journal, DEFINITIONS).run(over)
+    assert sorted(on(plane, L40S_HOST).values()) == ["running"]
+    keeper(plane).round()
+    assert sorted(on(plane, L40S_HOST).values()) == ["moving"]
+    assert len([vm for vm in plane.services.vms.list(None) if vm.state == "moving"]) == 2

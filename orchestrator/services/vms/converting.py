@@ -21,6 +21,7 @@ from orchestrator.services.messages import Started
 from orchestrator.services.tenancy.quotas import more_within_quota, within_quota
 from orchestrator.services.vm_checks import check_idle, check_state
 from orchestrator.services.vms.network_cards import NetworkCards, check_in_ovn
+from orchestrator.services.vms.ports import check_mac
 from orchestrator.services.vms.vm_volumes import check_may_change
 from orchestrator.services.ways_out import way_out
 from orchestrator.store.transaction import Transaction
@@ -112,10 +113,12 @@ def _with_addresses(
     """Each before and after, with the address that its host keeps for it: the first that follows from its hardware
     address and that no VM before it has.
 
-    :raises NoCapacity: ``network.full``"""
+    :raises NoCapacity: ``network.full``; :raises Conflict: ``network.mac_taken``"""
     subnet, given = IPv4Network(overlay.subnets[0]), set[str]()
     for vm in sorted(vms, key=lambda vm: (vm.created_at, vm.id)):
-        mac = mac_address(vm.id, vm.spec.networks.index(network.name))
+        card = vm.spec.networks.index(network.name)
+        check_mac(tx, vm, network, card)
+        mac = mac_address(vm.id, card)
         own = (each for each in dhcp_addresses(str(subnet[2]), str(subnet[-2]), mac) if each not in given)
         address = next((each for each in own if not tx.networks.taken(network.name, (each,))), None)
         if address is None:

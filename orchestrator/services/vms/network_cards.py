@@ -20,7 +20,7 @@ from orchestrator.services.networks import NetworkService
 from orchestrator.services.security_groups import check_no_group
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.vm_checks import check_free_port, check_settled, known_vm
-from orchestrator.services.vms.ports import free_ports, taking
+from orchestrator.services.vms.ports import check_mac, free_ports, taking
 from orchestrator.services.vms.requirements import check_networks
 from orchestrator.services.vms.vm_volumes import check_may_change
 from orchestrator.store.database import Store
@@ -44,8 +44,8 @@ class NetworkCards:
         :raises NotFound: ``vm.unknown``, ``network.unknown``
         :raises InvalidInput: ``network.too_many_cards``, ``network.address_invalid``
         :raises Conflict: ``vm.busy``, ``vm.adopted``, ``vm.no_port``, ``group.network_kind``, ``network.too_many``,
-            ``network.subnets_used_up``, ``network.address_taken``, ``network.converting``, ``host.no_ovn``,
-            ``host.no_mapping``
+            ``network.subnets_used_up``, ``network.address_taken``, ``network.mac_taken``,
+            ``network.converting``, ``host.no_ovn``, ``host.no_mapping``
         :raises NoCapacity: ``network.full``; :raises QuotaExceeded: ``quota.exceeded``"""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
@@ -126,9 +126,11 @@ def _taken_ports(tx: Transaction, vm: Vm, network: Network, address: str | None)
         hint = f"'vgpuctl vm move {vm.spec.name}' takes it to a host that has it: 'vgpuctl network driver show'"
         message = f"host {vm.host}, where VM {vm.spec.name} is, has no bridge for network {network.short}"
         raise Conflict("host.no_mapping", message, hint=hint)
-    ports = free_ports(tx, vm, len(vm.spec.networks), network, network.overlay, address)
+    card = len(vm.spec.networks)
+    check_mac(tx, vm, network, card)
+    ports = free_ports(tx, vm, card, network, network.overlay, address)
     with taking(" or ".join(port.address for port in ports)):
-        tx.networks.take(replace(vm, ports=ports))
+        tx.networks.take(replace(with_networks(vm, (*vm.spec.networks, network.name)), ports=ports))
     return ports
 
 

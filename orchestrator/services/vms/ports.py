@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.overlay import OvnNetwork, Port, WayOut, candidates, check_address, of_family
 from orchestrator.core.provider_networks import addresses_of
@@ -150,6 +151,17 @@ def taking(address: str) -> Iterator[None]:
         yield
     except ClaimLost as error:
         raise _taken(address, "somebody else's since just now") from error
+
+
+def check_mac(tx: Transaction, vm: Vm, network: Network, card: int) -> None:
+    """That no other card there has the hardware address of that card: it follows from the VM's id, which stays.
+
+    :raises Conflict: ``network.mac_taken``"""
+    mac = mac_address(vm.id, card)
+    if tx.networks.has_mac(network.name, mac):
+        words = f"another VM on network {network.short} has the hardware address of VM {vm.spec.name}'s card, {mac}"
+        hint = f"once deleted and made anew VM {vm.spec.name} has another"
+        raise Conflict("network.mac_taken", words, hint=hint)
 
 
 def _taken(address: str, whose: str) -> Conflict:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 
+from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Conflict
 from orchestrator.core.floating_addresses import FloatingAddress
 from orchestrator.core.hosts.bridges import Uplink
@@ -21,6 +23,8 @@ from tests.fakes.recount import miscounted
 
 OWN = Network(name="red.n", subnet="10.88.0.0/24")
 OF_SITE = Network(name="n", subnet="10.88.1.0/24", shared=True)
+ALIKE = ("2064", "2347")
+"""What two ids are made of whose first cards have one hardware address."""
 
 
 def test_a_network_is_found_changed_and_removed(store: Store) -> None:
@@ -78,7 +82,8 @@ def test_floating_addresses_are_nobodys_twice_and_outlive_their_vm(store: Store)
 
 def _with_ports(name: str, **addresses: str) -> Vm:
     ports = tuple(Port(network=f"red.{network}", address=address) for network, address in addresses.items())
-    return replace(vm(name), ports=ports)
+    own, (first, *more) = vm(name), (port.network for port in ports)
+    return replace(own, spec=replace(own.spec, network=first, more_networks=tuple(more)), ports=ports)
 
 
 def test_an_address_is_one_vms_until_it_is_given_back_or_released(store: Store) -> None:
@@ -105,6 +110,29 @@ def test_an_address_is_one_vms_until_it_is_given_back_or_released(store: Store) 
         assert tx.networks.holder("red.blue", "10.0.0.5") == other.id
         tx.networks.give(other)
         assert tx.networks.taken("red.blue", ("10.0.0.5",)) == frozenset()
+
+
+def test_no_two_cards_of_a_network_have_one_hardware_address(store: Store) -> None:
+    web, alike, other = (
+        replace(_with_ports(name, **ports), id=str(uuid5(NAMESPACE_OID, number)))
+        for name, number, ports in (
+            ("web", ALIKE[0], {"blue": "10.0.0.5"}), ("alike", ALIKE[1], {"blue": "10.0.0.6", "green": "10.1.0.6"}),
+            ("other", ALIKE[1], {"green": "10.1.0.6"}),
+        )
+    )  # fmt: skip
+    for slot, each in enumerate((web, alike)):
+        put(store, each, claim(each, slot))
+    with store.begin() as tx:
+        tx.networks.take(web)
+        assert tx.networks.has_mac("red.blue", mac_address(alike.id))
+        assert not tx.networks.has_mac("red.green", mac_address(alike.id))
+    with pytest.raises(ClaimLost), store.begin() as tx:
+        tx.networks.take(alike)
+    with store.begin() as tx:
+        tx.networks.take(other)
+        tx.networks.give(other)
+        tx.networks.keep(web)
+        tx.networks.take(alike)
 
 
 OVERLAY = OvnNetwork(id="o", subnets=("10.0.0.0/24", "203.0.113.0/28"), mtu=1400, dns=("192.0.2.9",),
