@@ -72,6 +72,12 @@ class Definition:
         committed = "" if self.no_return is None else self.no_return.name
         return self.forward_only or any(step.name == committed and step.state == "done" for step in operation.steps)
 
+    def remainder(self, operation: Operation, context: Context) -> tuple[str, ...]:
+        """What its steps may leave behind as it stands, for people."""
+        over = {"done"} if self.only_forward(operation) else {"pending", "undone"}
+        begun = {record.name for record in operation.steps if record.state not in over}
+        return tuple(thing for step in self.steps if step.name in begun for thing in step.remains(context))
+
     def is_found_done(self, operation: Operation) -> bool:
         """Whether it is stuck because its step of no return was undone too late."""
         return self.found_done is not None and (operation.error or {}).get("stuck_by") == self.found_done

@@ -149,7 +149,5 @@ class Walk:
         progress = self._progress
         self._context.start_over()
         progress.definition.stuck(self._context)
-        over = {"done"} if progress.definition.only_forward(progress.operation) else {"pending", "undone"}
-        left = [record.name for record in progress.operation.steps if record.state not in over]
-        remainder = tuple(thing for name in left for thing in self._steps[name].remains(self._context))
+        remainder = progress.definition.remainder(progress.operation, self._context)
         progress.is_now(progress.journal.stuck(progress.operation, progress.position, error, remainder, moves))

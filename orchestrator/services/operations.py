@@ -126,10 +126,12 @@ class OperationService:
             job = tx.operations.get(operation_id)
             operation = job.operation if _held_at_rest(tx, job.operation) else _check_stuck(job)
             _check_not_moved(operation)
-            definition = DEFINITIONS.get(operation.kind)
+            definition, remainder = DEFINITIONS.get(operation.kind), operation.remainder
             if definition is not None:
-                context = Context.of(self.world, job, lambda _: None, self.world.clock.sleep, lambda: None)
-                definition.abandoned(replace(context, within=tx))
+                own = Context.of(self.world, job, lambda _: None, self.world.clock.sleep, lambda: None)
+                context = replace(own, within=tx)
+                remainder = remainder or definition.remainder(operation, context)  # one that waits has told none
+                definition.abandoned(context)
             at, warnings = tx.time.no_earlier(self.world.clock.now()), (*operation.warnings, note)
             tx.operations.update(replace(operation, state="undone", finished_at=at, remainder=(), warnings=warnings))
             tx.audit.append(
@@ -137,7 +139,7 @@ class OperationService:
                 actor=actor(),
                 action="abandon",
                 subject=operation_id,
-                outcome="; ".join(operation.remainder) or "nothing was left",
+                outcome="; ".join(remainder) or "nothing was left",
             )
         return self.get(operation_id)
 

@@ -166,6 +166,9 @@ def test_one_that_waits_can_be_abandoned_and_one_that_runs_cannot(plane: Control
     assert plane.services.operations.abandon(operation.id).state == "undone"
     assert plane.services.vms.list(None) == ()
     assert due(plane) == set()
+    with plane.store.read() as tx:
+        (audited,) = tx.audit.newest(limit=1, subject=operation.id)
+    assert f"on host {T4_HOST}" in audited.outcome
 
     plane.machine(T4_HOST).answers = True
     plane.machine(T4_HOST).mdevs.clear()
