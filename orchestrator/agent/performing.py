@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.agent.attachments.kind import Handlers, Kinds
+from orchestrator.agent.copies import Copies
 from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
@@ -26,7 +26,7 @@ from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import CopiesDisk, CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -279,7 +279,7 @@ class Parts:
     def handlers(self) -> Handlers:
         """Of every action there is."""
         storage, switches, networks = self.storage, self.switches, self.networks
-        handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {
+        handlers: dict[type[HostAction], Callable[..., ActionResult]] = {
             CreateVolume: storage.create_volume,
             DeleteVolume: self.snapshots.delete,
             CreateDataVolume: storage.data.create,
@@ -311,6 +311,7 @@ class Parts:
             DeclarePool: storage.pools.declare,
             WithdrawPool: storage.pools.withdraw,
             TakeSnapshot: self.snapshots.take,
+            CopySnapshot: self.snapshots.copy,
             RestoreSnapshot: self.snapshots.restore,
             ShareDisks: storage.shared.share,
             LeaveDisks: storage.shared.leave,
@@ -341,6 +342,7 @@ class Performer:
         self._turns = turns
         self._wanted = wanted
         self._handlers = handlers
+        self._copies = Copies()
         self._open: dict[str, tuple[FencingToken, Callable[[], object]]] = {}
 
     def perform(self, action: HostAction, token: FencingToken) -> ActionResult:
@@ -350,7 +352,11 @@ class Performer:
         """
         with self.turn(_turn_of(action), token, action):
             self._wanted.before(action)
-            result = self._handlers[type(action)](action)
+            handler = self._handlers[type(action)]
+            if isinstance(action, CopiesDisk):
+                result = self._copies.go_on(action, token.operation, handler)
+            else:
+                result = handler(action)
             if not isinstance(action, SettleLedger):
                 self._wanted.after(action)
             elif self._ledger.is_lost():  # what is wanted is written by the actions themselves where it was not
@@ -362,7 +368,8 @@ class Performer:
     def turn(
         self, vm: str, token: FencingToken, action: HostAction | None = None, end: Callable[[], object] | None = None
     ) -> Iterator[None]:
-        """Nothing else is done to the VM meanwhile. Waits for what is, then looks again whether a newer attempt came.
+        """Nothing else is done to the VM meanwhile. Waits for what is, then looks again whether a newer attempt came,
+        and ends a copy of a disk that goes on for anything else.
         ``end``: ends what takes as long as its controller wants it to, when a newer attempt comes.
 
         :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
@@ -376,8 +383,10 @@ class Performer:
                 self._open[vm] = token, end
                 stack.callback(self._open.pop, vm)
             self._ledger.admit(token, action)
+            self._copies.end_others(vm, token.operation, action)
             yield
 
     def finish(self) -> None:
         """Wait for the actions that are under way; one that takes too long is found again by observing."""
+        self._copies.end_all()
         self._turns.wait_until_none(_FINISH_SECONDS)

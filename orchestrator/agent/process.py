@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Event
 from typing import IO
 
 
@@ -32,13 +33,14 @@ class ChildTalksTooMuch(Exception):
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 _KEPT_OUTPUT = 8192
 _DEATH_SECONDS = 0.2
+_LOOK_S = 0.5
 
 
-def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None) -> Finished:
-    """Run ``argv`` to its end. ``most_bytes``: of a program that need not be believed.
+def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None, ended: Event | None = None) -> Finished:
+    """Run ``argv`` to its end. ``most_bytes``: of a program that need not be believed. ``ended``: set when it must.
 
-    :raises ChildHangs: it did not end within ``limit_s``. It is not waited for: a process in the kernel's
-        uninterruptible sleep cannot be killed, and whoever waits for it hangs as well.
+    :raises ChildHangs: it did not end within ``limit_s`` or before ``ended``. It is not waited for: a process in the
+        kernel's uninterruptible sleep cannot be killed, and whoever waits for it hangs as well.
     :raises ChildTalksTooMuch: it printed more than ``most_bytes``
     :raises OSError: it could not be started.
     """
@@ -54,12 +56,24 @@ def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None) -
         if most_bytes is not None and process.stdout is not None:
             output = _at_most(process, process.stdout, limit_s, most_bytes)
             return Finished(process.returncode, output.decode(errors="replace"))
-        output, _ = process.communicate(timeout=limit_s)
+        output = process.communicate(timeout=limit_s)[0] if ended is None else _until(process, limit_s, ended)
     except subprocess.TimeoutExpired as error:
         process.kill()
         _reap(process)
         raise ChildHangs(f"{argv[0]} did not end within {limit_s:g} s") from error
     return Finished(process.returncode, output[-_KEPT_OUTPUT:].decode(errors="replace"))
+
+
+def _until(process: subprocess.Popen[bytes], limit_s: float, ended: Event) -> bytes:
+    """:raises subprocess.TimeoutExpired: it has not ended"""
+    deadline = time.monotonic() + limit_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return process.communicate(timeout=min(left, _LOOK_S))[0]
+        except subprocess.TimeoutExpired:
+            if left <= _LOOK_S or ended.is_set():
+                raise
 
 
 def _at_most(process: subprocess.Popen[bytes], pipe: IO[bytes], limit_s: float, most_bytes: int) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -156,6 +157,8 @@ SETTLING: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
 def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, *, fenced: bool = True) -> ActionResult:
     """``fenced=False`` is an agent without its fence, for showing that the invariants notice.
 
+    A copy of a disk is done when it is asked for again.
+
     :raises VgpuctlError: what a real agent would answer
     :raises AgentDied: it died in the middle
     """
@@ -167,6 +170,10 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
         effect.stopped = domain is not None and domain.running
     if machine.keep_effects:
         machine.effects.append(effect)
+    before = machine.copying.pop(effect.vm or "", None)
+    if isinstance(action, CopiesDisk) and before != (token.operation, action):
+        machine.copying[action.vm] = token.operation, action
+        return ActionResult(changed=True, unfinished=True)
     return HANDLERS[type(action)](machine, action)
 
 

@@ -175,6 +175,8 @@ class SimulatedMachine:
     up_at: float = 0.0
     """It boots until then."""
     readings: ReadingsPace = "live"
+    copying: dict[str, tuple[str, HostAction]] = field(default_factory=dict)
+    """VM → what is copied for it, and the operation that asks for that."""
     foreign: set[str] = field(default_factory=set)
     """Devices and UUIDs of domains that somebody else made."""
 

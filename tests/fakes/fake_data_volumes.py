@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
 from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
@@ -120,12 +120,21 @@ def _take(machine: FakeMachine, action: TakeSnapshot) -> None:
     machine.written.setdefault(action.volume, machine.written[action.disk])
 
 
+def _copy(machine: FakeMachine, action: CopySnapshot) -> None:
+    if action.snapshot not in machine.volumes:
+        raise NotFound("snapshot.missing", "the snapshot is not on the host")
+    base = machine.volumes[action.disk][2]
+    machine.volumes.setdefault(action.volume, (action.vm, action.size_bytes, base))
+    machine.written.setdefault(action.volume, machine.written[action.snapshot])
+
+
 def _restore(machine: FakeMachine, action: RestoreSnapshot) -> None:
     if action.volume not in machine.volumes:
         raise NotFound("snapshot.missing", "the snapshot is not on the host")
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vm.running", "the VM is running")
-    machine.written[action.disk] = machine.written[action.volume]
+    machine.volumes.pop(action.copy, None)
+    machine.written[action.disk] = machine.written.pop(action.copy, machine.written[action.volume])
 
 
 def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:
@@ -199,5 +208,6 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
         PlugDevices: plug,
         SuspendDomain: _suspend,
         TakeSnapshot: _take,
+        CopySnapshot: _copy,
         RestoreSnapshot: _restore,
     }

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.volume_copy import VolumeCopy
@@ -99,7 +100,7 @@ class FakeHosts:
         machine.ledger.admit(token, action)
         if machine.protocol < action.since:
             raise Fatal("agent.too_old", f"the agent on {host.name} is too old for this")
-        return self.does(type(action).__name__, lambda: perform_on(machine, action))
+        return self.does(type(action).__name__, lambda: _perform(machine, action, token.operation))
 
     def send_image(
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
@@ -253,3 +254,12 @@ def _swap(machine: FakeMachine, wanted: HostDrivers) -> DueReboot | None:
 
 def lost_answer(name: str) -> Unknown:
     return Unknown("agent.channel_cut", f"the answer to {name} was lost")
+
+
+def _perform(machine: FakeMachine, action: HostAction, operation: str) -> ActionResult:
+    """A copy of a disk is done when it is asked for again."""
+    before = machine.copying.pop(getattr(action, "vm", ""), None)
+    if isinstance(action, CopiesDisk) and before != (operation, action):
+        machine.copying[action.vm] = operation, action
+        return ActionResult(changed=True, unfinished=True)
+    return perform_on(machine, action)

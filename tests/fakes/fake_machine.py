@@ -136,9 +136,8 @@ class FakeMachine:
     images: set[str] = field(default_factory=set)
     pools: dict[str, SimulatedPool] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)
-    cut_off: set[tuple[str, str]] = field(default_factory=set)
+    cut_off: set[tuple[str, str]] = field(default_factory=set)  # VM, network that it runs on and is not plugged into
     qemu_replaced: set[str] = field(default_factory=set)  # domains whose QEMU is not installed any more
-    """(VM, network that it runs on and is not plugged into)."""
     restoring: bool = False
     free_bytes: int | None = None
     nics: tuple[HostNic, ...] = ()
@@ -150,6 +149,7 @@ class FakeMachine:
     """Its site, fence and cards; owners stand beside what they own."""
     confinement: Confinement | None = "apparmor"
     """What its agent says; None: it is an older one that does not."""
+    copying: dict[str, tuple[str, object]] = field(default_factory=dict)  # VM → operation, what it has copied
     answers: bool = True
     gives_addresses: bool = True
     guests_die: bool = False

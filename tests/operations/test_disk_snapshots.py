@@ -81,6 +81,41 @@ def test_it_is_put_in_the_disks_place_of_a_stopped_vm_alone(plane: ControlPlane)
     assert vm_of(plane).state == "running"
 
 
+@pytest.mark.parametrize("begin", [lambda p: own.take(p, "another"), own.restore], ids=["taking", "going back"])
+@pytest.mark.parametrize("ends", ["cancel", "delete"])
+def test_a_copy_that_goes_on_is_ended_by_a_cancel_and_by_a_delete_of_the_vm(
+    plane: ControlPlane,
+    monkeypatch: pytest.MonkeyPatch,
+    begin: Callable[[ControlPlane], str],
+    ends: str,
+) -> None:
+    do(plane, lambda p: p.services.vms.stop("default", "train"))
+    machine, vm = plane.machine(T4_HOST), vm_of(plane)
+    before, operation = machine.state(), begin(plane)
+    looks: list[list[str]] = []
+
+    def between_two_looks(_seconds: float) -> None:
+        looks.append(list(machine.copying))
+        machine.copying.clear()  # so that it is not done when it is asked for next
+        if ends == "cancel":
+            plane.services.operations.cancel(operation)
+        else:
+            delete(plane)
+
+    with monkeypatch.context() as while_it_is_copied:
+        while_it_is_copied.setattr(plane.world.clock, "sleep", between_two_looks)
+        plane.engine.drain()
+    assert [vm.id] in looks
+    ended = plane.services.operations.get(operation)
+    assert (ended.state, (ended.error or {})["code"]) == ("undone", "operation.cancelled")
+    if ends == "cancel":
+        assert machine.state() == before
+        assert (vm_of(plane).state, vm_of(plane).snapshots) == ("stopped", vm.snapshots)
+        assert disk_held(plane)[0] == 2 * vm.spec.disk_bytes
+    else:
+        assert (machine.volumes, machine.copying) == ({}, {})
+
+
 def test_a_file_that_is_gone_changes_nothing(plane: ControlPlane) -> None:
     vm = vm_of(plane)
     do(plane, lambda p: p.services.vms.stop("default", "train"))

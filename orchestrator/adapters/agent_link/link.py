@@ -21,7 +21,6 @@ from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Mes
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.adapters.agent_link.stream_lines import StreamLines
-from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     FencingToken,
@@ -366,7 +365,7 @@ def _key(host: Host) -> _Key:
 def _limit(action: HostAction) -> float:
     if isinstance(action, StopDomain):
         return PERFORM_SECONDS + action.grace_seconds
-    if isinstance(action, (SuspendDomain, ResumeDomain, TakeSnapshot, RestoreSnapshot)):
+    if isinstance(action, (SuspendDomain, ResumeDomain)):
         return PERFORM_SECONDS + action.limit_s
     return START_SECONDS if isinstance(action, StartDomain) else PERFORM_SECONDS
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,9 +139,11 @@ def create_empty(path: Path, *, size_bytes: int) -> None:
     _qemu_img("create", "-q", "-f", "qcow2", str(path), str(size_bytes))
 
 
-def copy_overlay(source: Path, target: Path, *, base: Path, base_format: ImageFormat, limit_s: int) -> None:
-    """What a qcow2 file shows that lies on ``base`` or on nothing, to a new one on ``base``. What is opened is said
-    here, to the last file: a QEMU that its guest took over can write any header into a disk.
+def copy_overlay(
+    source: Path, target: Path, *, base: Path, base_format: ImageFormat, limit_s: int, ended: threading.Event
+) -> None:
+    """What a qcow2 file shows that lies on ``base`` or on nothing, to a new one on ``base``, until ``ended``. What is
+    opened is said here, to the last file: a QEMU that its guest took over can write any header into a disk.
 
     :raises Conflict: ``vm.file_foreign``: it lies on something else
     :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
@@ -153,7 +156,14 @@ def copy_overlay(source: Path, target: Path, *, base: Path, base_format: ImageFo
     beneath = None if backing is None else _opened(base, base_format, None)
     shown = f"json:{json.dumps(_opened(source, 'qcow2', beneath))}"
     out = ("-O", "qcow2", "-B", str(base), "-F", base_format)
-    _qemu_img("convert", "-q", *out, shown, str(target), limit_s=limit_s)
+    _qemu_img("convert", "-q", *out, shown, str(target), limit_s=limit_s, ended=ended)
+
+
+def make_larger(path: Path, *, size_bytes: int) -> None:
+    """A qcow2 file that we have made: what it shows has zeros behind it.
+
+    :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    _qemu_img("resize", "-q", "-f", "qcow2", str(path), str(size_bytes))
 
 
 def _opened(path: Path, image_format: ImageFormat, beneath: dict[str, object] | None) -> dict[str, object]:
@@ -162,10 +172,10 @@ def _opened(path: Path, image_format: ImageFormat, beneath: dict[str, object] | 
     return file | ({"backing": beneath} if image_format == "qcow2" else {})
 
 
-def _qemu_img(*args: str, limit_s: int = _SECONDS) -> None:
+def _qemu_img(*args: str, limit_s: int = _SECONDS, ended: threading.Event | None = None) -> None:
     limits = ("prlimit", "--as=2147483648", f"--cpu={limit_s // 2}", "--core=0", "--")
     try:
-        finished = run([*limits, "qemu-img", *args], limit_s=limit_s)
+        finished = run([*limits, "qemu-img", *args], limit_s=limit_s, ended=ended)
     except ChildHangs as error:
         raise Unknown("volume.hung", "the host's disk did not answer in time", hint="look at the host") from error
     except OSError as error:

@@ -8,6 +8,7 @@ the guest goes on; of a stopped one qemu-img does. Either goes to a temporary na
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 import xml.etree.ElementTree as ET
 from contextlib import suppress
@@ -19,11 +20,11 @@ from typing import Any, Final
 import libvirt
 
 from orchestrator.agent.images import files
-from orchestrator.agent.images.disk_images import copy_overlay, create_empty, read_header
+from orchestrator.agent.images.disk_images import copy_overlay, create_empty, make_larger, read_header
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, ImageFormat
 from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
@@ -35,20 +36,21 @@ _ABORT_S: Final = 30.0
 
 @dataclass(frozen=True)
 class SnapshotsOfDisks:
-    """The ledger has each file as a volume of its VM, and notes what the VM was when it was taken."""
+    """The ledger has each file as a volume of its VM, and notes what the VM was when it was taken. ``ended``: set when
+    nobody wants a copy any more; it is given up then, whatever is raised."""
 
     domains: Domains
     storage: Storage
     ledger: Ledger
 
-    def take(self, action: TakeSnapshot) -> ActionResult:
+    def take(self, action: TakeSnapshot, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``, ``vm.file_foreign``
         :raises Fatal: ``host.disk_full``, ``snapshot.failed``, ``volume.failed``; nothing is left"""
         target = self._file(action.volume)
         if self.storage.is_ours(target, "volume", action.vm):
             owner = self.ledger.owner(_key(target))
             return ActionResult(changed=False, message="running" if owner is None or not owner.detail else owner.detail)
-        disk, base = self._disk(action)
+        disk, base = self._disk(action.vm, action.disk)
         self._check_free(disk, base)
         taken_of: TakenOf = "running" if self.domains.is_active(action.vm) else "stopped"
         with (
@@ -56,33 +58,62 @@ class SnapshotsOfDisks:
             files.written_whole(target, mode=0o600) as part,
         ):
             if taken_of == "running":
-                self._copy_running(action, part)
+                self._copy_running(action, part, ended)
             else:
                 self.storage.check_closed(disk, "volume")
-                copy_overlay(disk, part, base=base, base_format=_format(base), limit_s=action.limit_s)
+                limit = action.limit_s
+                copy_overlay(disk, part, base=base, base_format=_format(base), limit_s=limit, ended=ended)
         return ActionResult(changed=True, message=taken_of)
 
-    def restore(self, action: RestoreSnapshot) -> ActionResult:
+    def copy(self, action: CopySnapshot, ended: threading.Event) -> ActionResult:
+        """:raises NotFound: ``snapshot.missing``, ``volume.missing``
+        :raises Conflict: ``volume.differs``: it is larger; ``host.foreign_file``, ``vm.file_foreign``
+        :raises Fatal: ``host.disk_full``, ``volume.failed``; nothing is left"""
+        target = self._file(action.volume)
+        if self.storage.is_ours(target, "volume", action.vm):
+            return ActionResult(changed=False)
+        source, (_, base) = self._snapshot(action.of, action.snapshot), self._disk(action.of, action.disk)
+        size = read_header(source, "qcow2").virtual_bytes
+        if size > action.size_bytes:
+            raise Conflict("volume.differs", "the snapshot is of a larger disk", hint="look at the host")
+        self._check_free(source)
+        limit = action.limit_s
+        with (
+            self.storage.owned("volume", target, action.vm, base.name),
+            files.written_whole(target, mode=0o600) as part,
+        ):
+            copy_overlay(source, part, base=base, base_format=_format(base), limit_s=limit, ended=ended)
+            if size < action.size_bytes:
+                make_larger(part, size_bytes=action.size_bytes)
+        return ActionResult(changed=True)
+
+    def restore(self, action: RestoreSnapshot, ended: threading.Event) -> ActionResult:
         """Done again it is the same once more.
 
         :raises NotFound: ``snapshot.missing``, ``volume.missing``
         :raises Conflict: ``vm.running``, ``volume.in_use``, ``volume.differs``, ``host.foreign_file``
         :raises Fatal: ``host.disk_full``, ``volume.failed``; the disk is as it was"""
-        source = self._file(action.volume)
-        if not self.storage.is_ours(source, "volume", action.vm):
-            hint = "'vgpuctl vm snapshot delete NAME SNAPSHOT' ends the record of it"
-            raise NotFound("snapshot.missing", "the snapshot is not on the host", hint=hint, details=source.name)
         if self.domains.is_active(action.vm):
             raise Conflict("vm.running", "the VM is running", hint="stop it first", details=action.vm)
-        disk, base = self._disk(action)
+        disk, base = self._disk(action.vm, action.disk)
         self.storage.check_closed(disk, "volume")
+        closed = partial(self.storage.check_closed, disk, "volume")  # somebody may start it on the host meanwhile
+        copied = self._file(action.copy) if action.copy else None
+        with files.written_whole(disk, mode=0o600, check=closed) as part:
+            if copied is not None and self.storage.is_ours(copied, "volume", action.vm):
+                copied.rename(part)
+            else:
+                self._copy_back(action, part, base, ended)
+        if copied is not None:
+            self.ledger.release(_key(copied))
+        return ActionResult(changed=True)
+
+    def _copy_back(self, action: RestoreSnapshot, part: Path, base: Path, ended: threading.Event) -> None:
+        source = self._snapshot(action.vm, action.volume)
         if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
             raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
         self._check_free(source)
-        closed = partial(self.storage.check_closed, disk, "volume")  # somebody may start it on the host meanwhile
-        with files.written_whole(disk, mode=0o600, check=closed) as part:
-            copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s)
-        return ActionResult(changed=True)
+        copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s, ended=ended)
 
     def delete(self, action: DeleteVolume) -> ActionResult:
         """Of any file of a VM: of a snapshot with the backup to it which an attempt has left whose agent died.
@@ -96,13 +127,20 @@ class SnapshotsOfDisks:
     def _file(self, name: str) -> Path:
         return self.storage.paths.volumes / files.check_file_name(name)
 
-    def _disk(self, action: TakeSnapshot | RestoreSnapshot) -> tuple[Path, Path]:
+    def _snapshot(self, vm: str, name: str) -> Path:
+        source = self._file(name)
+        if not self.storage.is_ours(source, "volume", vm):
+            hint = "'vgpuctl vm snapshot delete NAME SNAPSHOT' ends the record of it"
+            raise NotFound("snapshot.missing", "the snapshot is not on the host", hint=hint, details=source.name)
+        return source
+
+    def _disk(self, vm: str, name: str) -> tuple[Path, Path]:
         """It, and the image that it was made on."""
-        disk = self.storage.disk_path(action.disk)
-        image = self.storage.image_beneath(action.vm, action.disk)
+        disk = self.storage.disk_path(name)
+        image = self.storage.image_beneath(vm, name)
         if image is None or not disk.exists():
             raise NotFound("volume.missing", "the VM's disk is not on the host", hint="look at the host")
-        self.storage.check_file_of(action.vm, str(disk))
+        self.storage.check_file_of(vm, str(disk))
         return disk, self.storage.paths.images / image
 
     def _check_free(self, *copied: Path) -> None:
@@ -113,25 +151,26 @@ class SnapshotsOfDisks:
             details = f"{free} of {needed} bytes are free"
             raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)
 
-    def _copy_running(self, action: TakeSnapshot, part: Path) -> None:
+    def _copy_running(self, action: TakeSnapshot, part: Path, ended: threading.Event) -> None:
         """As the disk is when it begins."""
         vm, path = action.vm, str(self.storage.disk_path(action.disk))
         self._end_backup(vm)
         create_empty(part, size_bytes=action.size_bytes)
         try:
             self.domains.on_own_domain(vm, lambda domain: _begin(domain, path, part), **_FAILED)
-            self._wait(vm, action.limit_s)
+            self._wait(vm, action.limit_s, ended)
         except BaseException:
             with suppress(VgpuctlError):
                 self._end_backup(vm)
             raise
 
-    def _wait(self, vm: str, limit_s: float) -> None:
+    def _wait(self, vm: str, limit_s: float, ended: threading.Event) -> None:
         deadline = time.monotonic() + limit_s
         while (stats := self.domains.on_own_domain(vm, _backup_stats, **_FAILED)) is None:
             if time.monotonic() > deadline:
                 raise _failed(f"it was not done within {limit_s:.0f} s")
-            time.sleep(_POLL_S)
+            if ended.wait(_POLL_S):
+                raise _failed("it was given up")
         if stats.get("type") != libvirt.VIR_DOMAIN_JOB_COMPLETED:
             raise _failed(str(stats.get("errmsg") or "libvirt gave it up"))
 

@@ -10,16 +10,16 @@ from orchestrator.core.actions.host_actions import DeleteVolume, HostAction
 
 @dataclass(frozen=True, kw_only=True)
 class CopiesDisk(HostAction):
-    """What both are."""
+    """What all are: begun, then asked for until the answer is not ``unfinished`` any more."""
 
     since = 11
     vm: str
     disk: str
-    """File name of the VM's disk."""
+    """File name of the disk that the snapshot is of, which says what either lies on."""
     volume: str
-    """The snapshot's, beside it."""
+    """A file beside it: the snapshot's, or the VM's that a snapshot is copied to."""
     size_bytes: int
-    """What a guest sees of either."""
+    """What a guest sees of what is made."""
 
     @property
     def limit_s(self) -> int:
@@ -37,7 +37,22 @@ class TakeSnapshot(CopiesDisk):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopySnapshot(CopiesDisk):
+    """Copy a snapshot to a file of the VM, on the image that the disk lies on. One that is there is left as it is."""
+
+    of: str
+    """The VM that the snapshot and the disk are of."""
+    snapshot: str
+
+    def inverse(self) -> HostAction:
+        return DeleteVolume(vm=self.vm, volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RestoreSnapshot(CopiesDisk):
     """Put a copy of the snapshot in the place of a stopped VM's disk: whole, or the disk stays as it was."""
+
+    copy: str = ""
+    """A file of the VM that is such a copy, and is taken for it where it is there."""
 
     no_inverse = "what was on the disk before is gone"

@@ -378,3 +378,6 @@ class ActionResult:
     changed: bool
     """False: it was already so."""
     message: str = ""
+    unfinished: bool = False
+    """It goes on in the background, as long as its operation asks for it again; asked for anything else of the VM, the
+    agent ends it."""

@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
-from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
-from orchestrator.core.actions.host_actions import DeleteVolume
+from typing import Final
+
+from orchestrator.core.actions.disk_snapshots import CopiesDisk, CopySnapshot, RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import snapshot_file
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.vm_record import as_before
+
+_LOOK_S: Final = 1.0
+
+
+def copied(context: Context, action: CopiesDisk) -> ActionResult:
+    """Asked for until it is done. Left when the operation is cancelled; what takes the step back ends it."""
+    while (result := context.perform(action)).unfinished:
+        context.pause(_LOOK_S)
+    return result
 
 
 def _file(context: Context) -> str:
@@ -35,7 +46,7 @@ def _take(context: Context) -> str:
     vm, snapshot_id = context.known_vm(), context.text("snapshot_id")
     size = next((its.size_bytes for its in vm.snapshots if its.id == snapshot_id), vm.spec.disk_bytes)
     taken = TakeSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=size)
-    running = context.perform(taken).message == "running"  # of a file whose name was drawn for it
+    running = copied(context, taken).message == "running"  # of a file whose name was drawn for it
     context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, snapshot_id, "running" if running else "stopped"))
     return f"{show_size(size)}, as after a power cut" if running else show_size(size)
 
@@ -50,10 +61,34 @@ def _delete(context: Context) -> str:
     return _name(context)
 
 
+def _copy_file(context: Context) -> str:
+    return snapshot_file(context.subject, context.text("copy_id"))
+
+
+def _copy_back(context: Context) -> str:
+    vm, copy = context.known_vm(), _copy_file(context)
+    size = vm.spec.disk_bytes
+    copied(
+        context,
+        CopySnapshot(vm=vm.id, disk=vm.volume, volume=copy, of=vm.id, snapshot=_file(context), size_bytes=size),
+    )
+    return show_size(size)
+
+
+def _drop_copy(context: Context) -> None:
+    context.perform(DeleteVolume(vm=context.subject, volume=_copy_file(context)))
+
+
 def _restore(context: Context) -> str:
-    vm = context.known_vm()
-    context.perform(RestoreSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=vm.spec.disk_bytes))
+    vm, copy = context.known_vm(), _copy_file(context)
+    size = vm.spec.disk_bytes
+    put = RestoreSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=size, copy=copy)
+    copied(context, put)
     return _name(context)
+
+
+def _copy_text(context: Context) -> tuple[str, ...]:
+    return (f"volume {_copy_file(context)} on host {context.host_name}, a copy of a snapshot",)
 
 
 def _file_text(context: Context) -> tuple[str, ...]:
@@ -74,6 +109,9 @@ DELETE = Step(
     no_undo_reason="what was in it is gone",
     remains=_file_text,
 )
+COPY_BACK = Step(name="copy_snapshot.1", title="copy the snapshot", do=_copy_back, undo=_drop_copy, remains=_copy_text)
+COPIED = Step(name="snapshot_copied.1", title="go on to the end", do=_name, undo=lambda _: None)
+"""From here it is not cancelled: the disk may be replaced."""
 RESTORE = Step(
     name="restore_snapshot.1",
     title="put it in the disk's place",

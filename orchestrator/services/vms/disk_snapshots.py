@@ -84,14 +84,17 @@ class VmSnapshots:
             if snapshot.taken_of is None:
                 hint = f"delete it with 'vgpuctl vm snapshot delete {_named(vm)} {snapshot.name}' and take another"
                 raise Conflict("snapshot.unfinished", f"snapshot {name} was not taken to its end", hint=hint)
-            started = self._begin(tx, "restore_snapshot", vm, snapshot)
+            copy: dict[str, object] = {"copy_id": self.planner.ids.new_uuid()}
+            started = self._begin(tx, "restore_snapshot", vm, snapshot, copy)
         return self._submitted(started)
 
-    def _begin(self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot) -> Started:
+    def _begin(
+        self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot, more: dict[str, object] | None = None
+    ) -> Started:
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
         tx.vms.update(held_by(operation, vm))
         inputs = {"vm": vm.spec.name, **undo_inputs(vm), "snapshot": snapshot.name, "snapshot_id": snapshot.id}
-        record(tx, operation, host=vm.host, inputs=inputs, said=snapshot.name)
+        record(tx, operation, host=vm.host, inputs=inputs | (more or {}), said=snapshot.name)
         return Started(operation=operation.id, name=vm.spec.name)
 
     def _submitted(self, started: Started) -> Started:

@@ -154,8 +154,12 @@ class Bench:
         self.ledger.close()
 
     def do(self, action: HostAction) -> ActionResult:
+        """To its end, by an operation of its own."""
         self.attempt += 1
-        return self.performer.perform(action, FencingToken(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1))
+        token = FencingToken(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1)
+        while (result := self.performer.perform(action, token)).unfinished:
+            pass
+        return result
 
     def adopt_mdev(self, type_name: str = "GRID T4-2Q") -> AdoptDomain:
         return AdoptDomain(vm=self.vm, devices=(mdev(type_name),), running=True)

@@ -8,7 +8,9 @@ import subprocess
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import libvirt
@@ -117,7 +119,7 @@ class Backups:
 def running(bench: Bench, backups: Backups, monkeypatch: pytest.MonkeyPatch) -> Callable[[TakeSnapshot], ActionResult]:
     monkeypatch.setattr(disk_snapshots, "_POLL_S", 0.0)
     domains: Any = backups
-    return SnapshotsOfDisks(domains, bench.storage, bench.ledger).take
+    return partial(SnapshotsOfDisks(domains, bench.storage, bench.ledger).take, ended=Event())
 
 
 def test_a_stopped_vm_has_its_disk_back(bench: Bench, disk: Disk) -> None:
