@@ -22,10 +22,10 @@ Work = Callable[..., ActionResult]
 
 
 class _Copy:
-    """``asked``: by which operation, and for what."""
+    """``wanted``: by which operation, and for what."""
 
-    def __init__(self, asked: tuple[str, CopiesDisk], work: Work) -> None:
-        self.asked, self.ended = asked, threading.Event()
+    def __init__(self, wanted: tuple[str, CopiesDisk], work: Work) -> None:
+        self.wanted, self.ended = wanted, threading.Event()
         self._work = work
         self._outcome: ActionResult | Exception | None = None
         self.thread = threading.Thread(target=self._run, name="copy", daemon=True)
@@ -33,7 +33,7 @@ class _Copy:
 
     def _run(self) -> None:
         try:
-            self._outcome = self._work(self.asked[1], self.ended)
+            self._outcome = self._work(self.wanted[1], self.ended)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told whoever asks
             self._outcome = error
 
@@ -66,7 +66,7 @@ class Copies:
 
         :raises Unknown: ``volume.hung``"""
         copy = self._of_vms.get(vm)
-        if copy is None or copy.asked == (operation, action):
+        if copy is None or copy.wanted == (operation, action):
             return
         copy.ended.set()
         copy.thread.join(_END_S)

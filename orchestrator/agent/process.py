@@ -33,7 +33,7 @@ class ChildTalksTooMuch(Exception):
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 _KEPT_OUTPUT = 8192
 _DEATH_SECONDS = 0.2
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None, ended: Event | None = None) -> Finished:
@@ -70,9 +70,9 @@ def _until(process: subprocess.Popen[bytes], limit_s: float, ended: Event) -> by
     while True:
         left = deadline - time.monotonic()
         try:
-            return process.communicate(timeout=min(left, _LOOK_S))[0]
+            return process.communicate(timeout=min(left, _POLL_S))[0]
         except subprocess.TimeoutExpired:
-            if left <= _LOOK_S or ended.is_set():
+            if left <= _POLL_S or ended.is_set():
                 raise
 
 

@@ -23,14 +23,14 @@ def _take(machine: SimulatedMachine, action: TakeSnapshot) -> ActionResult:
     return ActionResult(changed=done.changed, message=taken_of)
 
 
-def _check_there(machine: SimulatedMachine, vm: str, snapshot: str) -> None:
+def _check_snapshot(machine: SimulatedMachine, vm: str, snapshot: str) -> None:
     if machine.owner(f"volume:{snapshot}") != vm or snapshot not in machine.volumes:
         raise NotFound("snapshot.missing", "the snapshot is not on the host")
 
 
 def _copy(machine: SimulatedMachine, action: CopySnapshot) -> ActionResult:
     """:raises NotFound: ``snapshot.missing``; :raises Fatal: ``host.disk_full``"""
-    _check_there(machine, action.of, action.snapshot)
+    _check_snapshot(machine, action.of, action.snapshot)
     base = machine.bases.get(action.disk)
     done = write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
     if base is not None:
@@ -44,7 +44,7 @@ def _restore(machine: SimulatedMachine, action: RestoreSnapshot) -> ActionResult
     if domain is not None and domain.running:
         raise Conflict("vm.running", "the VM is running")
     if machine.volumes.pop(action.copy, None) is None:
-        _check_there(machine, action.vm, action.volume)
+        _check_snapshot(machine, action.vm, action.volume)
         check_disk(machine)
     release(machine, f"volume:{action.copy}", action.vm)
     machine.volumes[action.disk] = action.size_bytes

@@ -127,6 +127,23 @@ def test_a_file_that_is_gone_changes_nothing(plane: ControlPlane) -> None:
     assert vm_of(plane).state == "stopped"
 
 
+def test_a_file_that_is_gone_and_one_that_the_database_lacks_are_told_of(plane: ControlPlane) -> None:
+    machine, vm = plane.machine(T4_HOST), vm_of(plane)
+    assert plane.findings.observe(T4_HOST) == ()
+    file, stranger = snapshot_file(vm.id, vm.snapshots[0].id), snapshot_file(vm.id, "0" * 36)
+    machine.volumes[stranger] = machine.volumes.pop(file)
+    found = {one.finding.code: one.finding for one in plane.findings.observe(T4_HOST)}
+    assert set(found) == {"vm.snapshot_missing", "vm.snapshot_unknown"}
+    assert stranger in found["vm.snapshot_unknown"].observed
+    assert all(one.repair is None for one in found.values()), "nothing is removed by itself"
+    assert f"'vgpuctl vm snapshot delete train {own.NAME} --tenant default'" in found["vm.snapshot_missing"].reason
+    do(plane, own.remove)
+    assert [one.finding.code for one in plane.findings.observe(T4_HOST)] == ["vm.snapshot_unknown"]
+    do(plane, delete)
+    assert machine.volumes == {}
+    assert plane.findings.observe(T4_HOST) == ()
+
+
 def test_a_vm_that_has_one_does_not_move_to_another_host_but_may_be_suspended(plane: ControlPlane) -> None:
     with pytest.raises(Conflict) as refused:
         plane.services.moving.move(MoveVm(name="train", tenant="default", cold=True))

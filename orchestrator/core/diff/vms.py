@@ -15,8 +15,9 @@ from orchestrator.core.hosts.nic import NicFunction
 from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.protocol import not_on_bus, why_not_back
+from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 from orchestrator.core.vms.lease import TenantPolicy, ends_soon, show_moment
-from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.vm import Vm, snapshot_files
 
 _ACTIVE = frozenset({"running", "paused", "other"})
 _RESTART = "stop it and start it again: both make it anew"
@@ -27,6 +28,10 @@ _NOT_DEFINED_BY_US = "its definition was not ours and cannot be made again; dele
 _NO_LICENCE = "journalctl -u nvidia-gridd in the guest says why: its clock, the licence server, or too few licences"
 _RESTORING = "the host was booted and is restoring its VMs, one after the other: it starts by itself"
 _TOO_LATE = "its disk is gone; delete the VM, or put the file back"
+_NOT_IN_DATABASE = (
+    "was a backup restored, or an operation abandoned? it is left alone, and goes with the VM; "
+    "what nobody needs is removed in directory volumes of the agent's storage on the host"
+)
 _NIC_GONE = (
     "how many functions a card has is the host's own to say: switch as many on as before, then start the VM again"
 )
@@ -53,6 +58,7 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
         yield vm_finding(vm, "vm.volume_missing", "error", (f"volume {vm.volume}", "no such file"), _TOO_LATE)
     if not adopted and not any(file.name == vm.seed for file in snapshot.seeds):
         yield vm_finding(vm, "vm.seed_missing", "warning", (f"seed {vm.seed}", "no such file"), _NO_SEED)
+    yield from _snapshots(vm, snapshot)
     domain = next((candidate for candidate in snapshot.domains if candidate.uuid == vm.id), None)
     if domain is None:
         yield _domain_missing(wanted, has_disk)
@@ -70,6 +76,21 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
         if wanted.unlicensed is not None and wanted.running:
             differ = ("a licence", "its guest was given a token and has none")
             yield vm_finding(vm, "vm.unlicensed", wanted.unlicensed, differ, _NO_LICENCE)
+
+
+def _snapshots(vm: Vm, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """Rows that were taken to their end and have no file, and files that are in no row."""
+    files = {file.name for file in snapshot.volumes if file.owner == vm.id and file.name.endswith(SNAPSHOT_FILE)}
+    known = dict(zip(snapshot_files(vm), vm.snapshots, strict=True))
+    gone = [its.name for file, its in known.items() if file not in files and its.taken_of is not None]
+    if gone:
+        named = f"{vm.spec.name} {gone[0]} --tenant {vm.spec.tenant}"
+        why = f"put the file back, or 'vgpuctl vm snapshot delete {named}' ends the record of it"
+        yield vm_finding(vm, "vm.snapshot_missing", "error", (f"snapshot {', '.join(gone)}", "no such file"), why)
+    unknown = sorted(files - known.keys())
+    if unknown:
+        differ = ("snapshots that the database has", f"{', '.join(unknown[:3])} ({len(unknown)} files)")
+        yield vm_finding(vm, "vm.snapshot_unknown", "warning", differ, _NOT_IN_DATABASE)
 
 
 def _cpus(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:

@@ -13,13 +13,13 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.vm_record import as_before
 
-_LOOK_S: Final = 1.0
+_ASK_AGAIN_S: Final = 1.0
 
 
 def copied(context: Context, action: CopiesDisk) -> ActionResult:
     """Asked for until it is done. Left when the operation is cancelled; what takes the step back ends it."""
     while (result := context.perform(action)).unfinished:
-        context.pause(_LOOK_S)
+        context.pause(_ASK_AGAIN_S)
     return result
 
 

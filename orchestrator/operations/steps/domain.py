@@ -13,6 +13,7 @@ from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.actions.host_actions import (
     AdoptDomain,
     DefineDomain,
+    DeleteVolume,
     ReleaseDomain,
     StartDomain,
     StopDomain,
@@ -22,6 +23,7 @@ from orchestrator.core.actions.pools import ShareDisks
 from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.drivers.check import forbidden_pair
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Unknown
+from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import shared_files
 from orchestrator.operations.context import Context
@@ -135,8 +137,13 @@ def _addresses_of_running(context: Context) -> tuple[str, ...]:
 
 
 def _see_nothing(context: Context) -> None:
-    """Deleting is believed when the host shows nothing of the VM any more."""
-    left = context.things_left()
+    """Deleting is believed when the host shows nothing of the VM any more. Snapshots that the database does not know,
+    as of an operation that was abandoned, go here."""
+    if left := context.things_left():
+        for file in context.observe().volumes:
+            if file.owner == context.subject and file.name.endswith(SNAPSHOT_FILE):
+                context.perform(DeleteVolume(vm=context.subject, volume=file.name))
+        left = context.things_left()
     if left:
         raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
 

@@ -183,6 +183,7 @@ ELSEWHERE = {
     "vm.nic_foreign": "tests/unit/core/test_nic_findings.py",
     "vm.nic_gone": "tests/unit/core/test_nic_findings.py",
     "vm.pool_away": "tests/operations/test_pools.py",
+    "vm.snapshot_missing": "tests/operations/test_disk_snapshots.py",
     "vm.definition_changed": "each start writes it again",
     "volume.missing": "tests/unit/core/test_diff.py",
 }
@@ -192,6 +193,7 @@ NOTHING_RELIES_ON = {
     "orphan.data", "orphan.domain", "orphan.image", "orphan.nic",
     "orphan.partition", "orphan.seed", "orphan.vgpu", "orphan.volume", "vm.device_left", "vm.nic_left",
     "vm.running", "vm.unlicensed", "vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long",
+    "vm.snapshot_unknown",
 }  # fmt: skip
 _CODE = re.compile(r'"((?:agent|driver|gpu|host|mig|network|orphan|ovn|vm|volume)\.[a-z_]+)"')
 CASES = [pytest.param(row, host, id=f"{what}, {host}") for what, row in RELIED_ON.items() for host in row.hosts]
