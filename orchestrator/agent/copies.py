@@ -27,18 +27,18 @@ class _Copy:
     def __init__(self, wanted: tuple[str, CopiesDisk], work: Work) -> None:
         self.wanted, self.ended = wanted, threading.Event()
         self._work = work
-        self._outcome: ActionResult | Exception | None = None
+        self._outcome: ActionResult | BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="copy", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         try:
             self._outcome = self._work(self.wanted[1], self.ended)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told whoever asks
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asks, which raises it
             self._outcome = error
 
     def outcome(self) -> ActionResult:
-        """Of one that is over. :raises Exception: it failed"""
+        """Of one that is over. :raises BaseException: what it failed of"""
         if not isinstance(self._outcome, ActionResult):
             raise self._outcome or Unknown("volume.hung", "the copy ended without a word", hint="look at the host")
         return self._outcome

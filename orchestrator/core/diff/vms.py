@@ -84,8 +84,9 @@ def _snapshots(vm: Vm, snapshot: HostSnapshot) -> Iterator[Finding]:
     known = dict(zip(snapshot_files(vm), vm.snapshots, strict=True))
     gone = [its.name for file, its in known.items() if file not in files and its.taken_of is not None]
     if gone:
-        named = f"{vm.spec.name} {gone[0]} --tenant {vm.spec.tenant}"
-        why = f"put the file back, or 'vgpuctl vm snapshot delete {named}' ends the record of it"
+        name, tenant = vm.spec.name, vm.spec.tenant
+        ends = f"'vgpuctl vm snapshot delete {name} {gone[0]} --tenant {tenant}' ends the record of it"
+        why = f"put the file back, or {ends}"
         yield vm_finding(vm, "vm.snapshot_missing", "error", (f"snapshot {', '.join(gone)}", "no such file"), why)
     unknown = sorted(files - known.keys())
     if unknown:
