@@ -71,6 +71,11 @@ class ProviderPlace:
         """For people."""
         return self.physical if self.vlan is None else f"VLAN {self.vlan} of {self.physical}"
 
+    @property
+    def size(self) -> int:
+        """How many addresses those are."""
+        return int(IPv4Address(self.last)) - int(IPv4Address(self.first)) + 1
+
     def __contains__(self, address: str) -> bool:
         return IPv4Address(self.first) <= IPv4Address(address) <= IPv4Address(self.last)
 

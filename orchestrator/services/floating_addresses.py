@@ -54,7 +54,8 @@ class FloatingAddressService:
 
         :raises NotFound: ``tenant.unknown``, ``network.no_provider``
         :raises InvalidInput: ``network.which_provider``, ``network.address_invalid``
-        :raises Conflict: ``network.address_taken``, ``address.too_many``; :raises NoCapacity: ``network.full``
+        :raises Conflict: ``network.address_taken``, ``network.given_back``, ``address.too_many``
+        :raises NoCapacity: ``network.full``
         :raises QuotaExceeded: ``quota.exceeded``"""
         with self.store.begin() as tx:
             known_tenant(tx, tenant)

@@ -111,7 +111,7 @@ class NetworkService:
             existing = existing_of(tx, name, tenant, lambda known: leads_alike(known.overlay, overlay, out))
             if existing is not None:
                 return existing
-            leading = made if out is None else replace(made, out=way_out(tx, out, made))
+            leading = made if out is None else replace(made, out=way_out(tx, out, made, tenant))
             wanted = Network(name=own_name(tenant, name), overlay=leading)
             _check_number(tx, wanted)
             tx.networks.add(wanted)

@@ -10,7 +10,7 @@ from orchestrator.core.names import near
 from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, ProviderPlace, WayOut, of_family
 from orchestrator.core.provider_networks import addresses_of, overlapping
 from orchestrator.core.vms.network import Network
-from orchestrator.services.vms.ports import check_nobodys, free_address, taking
+from orchestrator.services.vms.ports import check_given_back, check_nobodys, free_address, taking
 from orchestrator.store.transaction import Transaction
 
 
@@ -36,12 +36,14 @@ def provider_network(tx: Transaction, name: str | None) -> tuple[Network, OvnNet
     )
 
 
-def way_out(tx: Transaction, name: str, overlay: OvnNetwork) -> WayOut:
-    """Through that provider network, with an address there that is taken until the network is deleted.
+def way_out(tx: Transaction, name: str, overlay: OvnNetwork, tenant: str) -> WayOut:
+    """Through that provider network, with an address there that is the tenant's until the network is deleted.
 
     :raises NotFound: ``network.no_provider``; :raises InvalidInput: ``network.subnet_invalid``
-    :raises Conflict: ``network.subnet_overlaps``, ``network.address_taken``; :raises NoCapacity: ``network.full``"""
+    :raises Conflict: ``network.subnet_overlaps``, ``network.address_taken``, ``network.given_back``
+    :raises NoCapacity: ``network.full``"""
     network, _, provider = provider_network(tx, name)
+    check_given_back(tx, network, tenant)
     if not of_family(4, overlay.subnets):
         hint = "give it a subnet of IPv4 as well: --subnet 10.0.0.0/24"
         raise InvalidInput("network.subnet_invalid", "IPv6 does not lead outside so far", hint=hint)
@@ -70,8 +72,9 @@ def chosen_or_free(
 ) -> str:
     """An address of a provider network that nobody has, for the tenant.
 
-    :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``
-    :raises NoCapacity: ``network.full``"""
+    :raises InvalidInput: ``network.address_invalid``
+    :raises Conflict: ``network.address_taken``, ``network.given_back``; :raises NoCapacity: ``network.full``"""
+    check_given_back(tx, network, tenant)
     if address is None:
         return _free(tx, network, provider, seed)
     if not is_in(address, provider):

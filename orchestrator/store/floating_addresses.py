@@ -44,6 +44,7 @@ class FloatingAddresses:
         its = floating_addresses.c.address == floating.address
         if self._db.execute(delete(floating_addresses).where(its)).rowcount:
             self._tenants.change(floating.tenant, FLOATING_AMOUNTS, {})
+            self._networks.leave(floating.network, floating.address, floating.tenant)
             self._note(floating, "removed")
 
     def list(self, tenant: str | None = None, *, vm: str | None = None) -> tuple[FloatingAddress, ...]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.domain_xml.interface import mac_address
@@ -101,13 +101,24 @@ class Networks:
         holder: str | None = self._db.execute(query).scalar_one_or_none()
         return holder
 
+    def given_back(self, name: str, tenant: str) -> int:
+        """How many addresses there were the tenant's, and are nobody's before OVN has let go."""
+        its = port_addresses.c.network == name, port_addresses.c.gave_back == tenant
+        return int(self._db.execute(select(func.count()).select_from(port_addresses).where(*its)).scalar_one())
+
+    def leave(self, name: str, address: str, tenant: str | None) -> None:
+        """It is the tenant's no more, and nobody else's before OVN has let go (:meth:`release`)."""
+        at = port_addresses.c
+        its = at.network == name, at.address == address
+        self._db.execute(update(port_addresses).where(*its).values(gave_back=tenant))
+
     def keep(self, vm: Vm) -> None:
         """The addresses of its ports are its no more, and nobody else's before OVN has let go (:meth:`release`). Its
         hardware addresses are free: nothing is left that sends from them."""
         at = port_addresses.c
         for port in vm.ports:
             its = at.network == port.network, at.vm == vm.id
-            self._db.execute(update(port_addresses).where(*its).values(vm=None, mac=None))
+            self._db.execute(update(port_addresses).where(*its).values(vm=None, mac=None, gave_back=vm.spec.tenant))
 
     def without_vm(self) -> frozenset[tuple[str, str]]:
         """(network, address) of those that are no VM's."""
@@ -148,6 +159,8 @@ class Networks:
         if network is not None and self._db.execute(delete(networks).where(networks.c.name == name)).rowcount:
             if network.tenant is not None:
                 self._tenants.change(network.tenant, network_amounts(network), {})
+            if network.overlay is not None and network.overlay.out is not None:
+                self.leave(network.overlay.out.network, network.overlay.out.address, network.tenant)
             self._note(name, "removed")
 
     def _note(self, name: str, change: str) -> None:

@@ -165,9 +165,9 @@ port_addresses = Table(
     "port_addresses", metadata,
     Column("network", String(127), primary_key=True), Column("address", String(39), primary_key=True),
     Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), index=True),
-    Column("mac", String(17)), UniqueConstraint("network", "mac"),
+    Column("mac", String(17)), Column("gave_back", String(63)), UniqueConstraint("network", "mac"),
 )  # fmt: skip
-"""On networks of kind ovn; ``vms.ports`` says the same. ``vm`` null: of no VM. ``mac``: in the first row of a card."""
+"""On networks of kind ovn; ``vms.ports`` says the same. ``mac``: in a card's first row. ``gave_back``: the tenant."""
 
 floating_addresses = Table(
     "floating_addresses", metadata,

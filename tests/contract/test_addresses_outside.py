@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, Retryable
 from tests.contract.test_groups_in_ovn import MaybeAway
-from tests.contract.test_ways_out import BLUE, create, differ, nats, northbound, plane, refused, repair
+from tests.contract.test_ways_out import BLUE, OUTSIDE, create, differ, nats, northbound, plane, refused, repair
 from tests.fakes.control_plane import ControlPlane
 from tests.fakes.ovn_databases import RealOvn
 
@@ -31,6 +33,21 @@ def test_addresses_run_out_and_are_nobodys_but_their_tenants(plane: ControlPlane
     assert floating.list(None) == ()
     plane.services.networks.delete("blue", "default")
     plane.services.networks.delete("outside")
+
+
+def test_what_a_tenant_gives_back_does_not_use_a_provider_network_up(plane: ControlPlane) -> None:
+    services = plane.services
+    wide = replace(OUTSIDE, vlan=121, subnet="198.51.100.0/24", gateway="198.51.100.1")
+    services.provider_networks.add("wide", replace(wide, addresses="198.51.100.10-198.51.100.29"))
+    services.tenancy.tenants.create("red")
+    floating = services.floating_addresses
+    for _ in range(5):  # a quarter of 20
+        floating.delete("red", floating.create("red", "wide").address)
+    refused("network.given_back", Conflict, floating.create, "red", "wide")
+    refused("network.given_back", Conflict, services.networks.add_overlay, "green", BLUE, "red", "wide")
+    assert floating.create("default", "wide").network == "wide"
+    repair(plane)
+    assert floating.create("red", "wide").network == "wide"
 
 
 def test_an_address_is_nobody_elses_before_ovn_has_let_go(

@@ -33,6 +33,9 @@ def _nat_again(context: Context) -> None:
             if name in vm.spec.networks:
                 tx.networks.give(replace(vm, ports=tuple(port for port in vm.ports if port.network == name)))
                 tx.vms.change(vm.id, ports=_without(vm, name).ports)
+        out = network.overlay.out
+        if out is not None:
+            tx.networks.leave(out.network, out.address, network.tenant)
         tx.networks.update(replace(network, subnet=context.text("subnet"), overlay=None))
 
 

@@ -53,7 +53,7 @@ def convert(cards: NetworkCards, name: str, tenant: str, out: str | None = None)
         vms = [vm for vm in tx.vms.list(tenant=tenant) if network.name in vm.spec.networks]
         _check_at_rest(tx, network, vms)
         made = NewOvnNetwork(subnets=(subnet,)).checked(cards.ids.new_uuid())
-        overlay = made if out is None else replace(made, out=way_out(tx, out, made))
+        overlay = made if out is None else replace(made, out=way_out(tx, out, made, tenant))
         converted = replace(network, subnet=None, overlay=overlay)
         more_within_quota(tx, tenant, Counter(network_amounts(converted)) - Counter(network_amounts(network)))
         tx.networks.update(converted)

@@ -21,6 +21,9 @@ from orchestrator.store.transaction import Transaction
 
 _TRIED: Final = 64
 """Addresses that are asked about at once."""
+_GIVEN_BACK: Final = (4, 32)
+"""Addresses of a provider network that a tenant may give back before OVN is compared, least and most: a quarter of them
+between. They are nobody's until then."""
 
 
 def with_ports(tx: Transaction, vm: Vm, wanted: Mapping[str, str]) -> Vm:
@@ -72,8 +75,9 @@ def free_ports(
     """Of that card, one of each family that the network has. Nothing is taken yet.
 
     :raises InvalidInput: ``network.address_invalid``; :raises Conflict: ``network.address_taken``,
-        ``network.converting``; :raises NoCapacity: ``network.full``"""
+        ``network.converting``, ``network.given_back``; :raises NoCapacity: ``network.full``"""
     check_converted(tx, network)
+    check_given_back(tx, network, vm.spec.tenant)
     chosen = [
         _chosen(tx, network, overlay, text, vm.spec.tenant)
         for text in (wanted.split(",") if wanted is not None else ())
@@ -151,6 +155,20 @@ def taking(address: str) -> Iterator[None]:
         yield
     except ClaimLost as error:
         raise _taken(address, "somebody else's since just now") from error
+
+
+def check_given_back(tx: Transaction, network: Network, tenant: str) -> None:
+    """That the tenant does not use a provider network up by what it gives back.
+
+    :raises Conflict: ``network.given_back``"""
+    provider = None if network.overlay is None else network.overlay.provider
+    if provider is None:
+        return
+    least, most = _GIVEN_BACK
+    count = tx.networks.given_back(network.name, tenant)
+    if count >= max(least, min(provider.size // 4, most)):
+        message = f"tenant {tenant} gave back {count} addresses of network {network.short} just now"
+        raise Conflict("network.given_back", message, hint="try again in a minute: they are free then")
 
 
 def check_mac(tx: Transaction, vm: Vm, network: Network, card: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No two cards on a network of kind ovn have one hardware address."""
+"""No two cards on a network of kind ovn have one hardware address; whose an address was that is kept for OVN."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _addresses = sa.table("port_addresses", sa.column("network"), sa.column("address
 def upgrade() -> None:
     with op.batch_alter_table("port_addresses") as addresses:
         addresses.add_column(sa.Column("mac", sa.String(17)))
+        addresses.add_column(sa.Column("gave_back", sa.String(63)))
         addresses.create_unique_constraint("uq_port_addresses_network_mac", ["network", "mac"])
     database, at, had = op.get_bind(), _addresses.c, set[tuple[str, str]]()
     rows = sa.select(at.network, at.address, at.vm, _vms.c.spec).join_from(_addresses, _vms, at.vm == _vms.c.id)
@@ -32,6 +33,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     with op.batch_alter_table("port_addresses") as addresses:
         addresses.drop_constraint("uq_port_addresses_network_mac", type_="unique")
+        addresses.drop_column("gave_back")
         addresses.drop_column("mac")
 
 
