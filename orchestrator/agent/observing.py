@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar, cast
@@ -32,6 +32,7 @@ from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal, VgpuctlError, WorldError
 from orchestrator.core.gpu.device import DeviceKind, Framework, VgpuParent
+from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.hosts.snapshot import (
     NOT_TOLD,
@@ -112,6 +113,24 @@ def _gpu(
         iommu_shared_with=gpu.iommu_shared_with,
         bridges=gpu.bridges,
         mig_found=None if ledger.is_lost() else observation.mig_enabled if mig_before is None else mig_before,
+    )
+
+
+def _with_signals(gpus: Sequence[GpuSnapshot], logged: Mapping[str, tuple[GpuSignal, ...]]) -> tuple[GpuSnapshot, ...]:
+    """With what was logged of each, and of the fabric's switches: an SXid is told of every GPU that is joined to it."""
+    of_switches = {
+        signal.name: signal for signals in logged.values() for signal in signals if signal.name.startswith("sxid-")
+    }
+    return tuple(
+        replace(
+            gpu,
+            signals=(
+                *logged.get(gpu.address, ()),
+                *(of_switches.values() if gpu.module_id is not None else ()),
+                *gpu.signals,
+            ),
+        )
+        for gpu in gpus
     )
 
 
@@ -212,10 +231,7 @@ class Observer:
         hypervisor = problems.read(self.libvirt.hypervisor, None)
         networks = problems.read(self.networks.find, FoundNetworks())
         logged = self.kernel_log.signals()
-        gpus = tuple(
-            replace(gpu, signals=(*logged.get(gpu.address, ()), *gpu.signals))
-            for gpu in observe_gpus(self.paths, self.ledger, self.kinds, nvml)
-        )
+        gpus = _with_signals(observe_gpus(self.paths, self.ledger, self.kinds, nvml), logged)
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
         pools, shared = self.storage.shared.observe()

@@ -15,6 +15,7 @@ from orchestrator.catalogue.nvidia_rows import (
     DriverRow,
     FabricPartitionRow,
     GpuModelRow,
+    HealthSignalRow,
     MigProfileRow,
     VgpuTypeRow,
     XidActionRow,
@@ -22,7 +23,7 @@ from orchestrator.catalogue.nvidia_rows import (
 )
 from orchestrator.catalogue.tables import profiles_directory, read_table
 from orchestrator.core.drivers.matrix import DriverMatrix
-from orchestrator.core.gpu.health import Meaning
+from orchestrator.core.gpu.health import HealthRule, Meaning
 from orchestrator.core.gpu.mig_profile import MigProfile, parse_mig_profile_name
 from orchestrator.core.gpu.model import FabricPartition, GpuModel
 from orchestrator.core.gpu.vgpu_type import VgpuType
@@ -62,9 +63,16 @@ class Catalogue:
         return to_matrix(read_table(self.directory / "driver_matrix.csv", DriverRow))
 
     @cached_property
-    def xid_meanings(self) -> dict[int, Meaning]:
-        """What each of the driver's Xids concerns, and what helps."""
-        return {row.xid: row.to_core() for row in read_table(self.directory / "xid_actions.csv", XidActionRow)}
+    def health_rules(self) -> tuple[HealthRule, ...]:
+        """What each signal of a GPU means: the driver's Xids, then the others."""
+        xids = read_table(self.directory / "xid_actions.csv", XidActionRow)
+        others = read_table(self.directory / "health_signals.csv", HealthSignalRow)
+        return (*(row.to_core() for row in xids), *(row.to_core() for row in others))
+
+    @cached_property
+    def signal_meanings(self) -> dict[str, Meaning]:
+        """Signal → what it concerns, and what helps."""
+        return {rule.signal: rule.meaning for rule in self.health_rules}
 
     @cached_property
     def _models_by_name(self) -> dict[str, GpuModel]:

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints
 
 from orchestrator.catalogue.tables import TableRow
 from orchestrator.core.drivers.matrix import CudaToolkit, DriverBranch, DriverMatrix, HostSystem, VgpuRelease
-from orchestrator.core.gpu.health import Meaning, Remedy, Scope
+from orchestrator.core.gpu.health import HealthRule, Maturity, Meaning, Remedy, Scope
 from orchestrator.core.gpu.mig_profile import CiProfile, MigProfile, parse_placements
 from orchestrator.core.gpu.model import Architecture, FabricPartition, GpuModel, HostVgpuMode
 from orchestrator.core.gpu.vgpu_type import Series, VgpuType
@@ -241,11 +241,27 @@ class XidActionRow(TableRow):
     quarantine_suggestion: Literal["yes", "no", "read nvmlDeviceGetGpuRecoveryAction"] | None = None
     scope: Scope
     action: Remedy
+    maturity: Maturity
     source: str
     notes: str = ""
 
-    def to_core(self) -> Meaning:
-        return Meaning(self.scope, self.action)
+    def to_core(self) -> HealthRule:
+        meaning = Meaning(self.scope, self.action)
+        return HealthRule(f"xid-{self.xid}", meaning, self.maturity, self.source, self.name)
+
+
+class HealthSignalRow(TableRow):
+    """health_signals.csv"""
+
+    signal: str
+    scope: Scope
+    action: Remedy
+    maturity: Maturity
+    source: str
+    notes: str = ""
+
+    def to_core(self) -> HealthRule:
+        return HealthRule(self.signal, Meaning(self.scope, self.action), self.maturity, self.source, self.notes)
 
 
 _LEADING_NUMBER = re.compile(r"[^0-9]*([0-9]+)", re.ASCII)

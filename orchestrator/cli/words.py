@@ -62,7 +62,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("resize", "scale"), "vm resize"),
     **dict.fromkeys(("task", "tasks", "jobs"), "operation"),
     **dict.fromkeys(("wait",), "operation wait"),
-    **dict.fromkeys(("health", "check"), "doctor"),
+    **dict.fromkeys(("check",), "doctor"),
     **dict.fromkeys(("stats", "utilization"), "top"),
     **dict.fromkeys(("migrate", "live-migrate", "move"), "vm move"),
     **dict.fromkeys(("ui", "gui", "dashboard", "browser"), "web"),

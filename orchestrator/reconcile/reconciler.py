@@ -249,7 +249,7 @@ class Reconciler:
                 *compare(wanted, snapshot),
                 *_sharing(tx, wanted, snapshot),
                 *fact_findings(host, snapshot),
-                *health_findings(wanted, snapshot, shipped().xid_meanings, now),
+                *health_findings(wanted, snapshot, shipped().signal_meanings, now),
                 *card_findings(host, tx.cards.of_host(name), snapshot),
                 *driver_findings(tx.driver_locks.get(), host, snapshot),
             ]

@@ -102,7 +102,7 @@ def constants(device: Any) -> GpuConstants:
     for label, threshold in _LIMITS.items():
         _put(numbers, "gpu_temperature_limit_celsius", label, partial(_threshold, device, threshold))
     _put(numbers, "gpu_pcie_link_width_max", "", lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(device))
-    (links,) = _values(device, ((pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, 0),)) or (None,)
+    (links,) = field_values(device, ((pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, 0),)) or (None,)
     count = min(MAX_LINKS, int(links or 0))
     per_link = tuple((field, link) for link in range(count) for field in (*_LINK_ERRORS, _LINK_STATE))
     return GpuConstants(
@@ -202,7 +202,7 @@ def _fabric(device: Any) -> Numbers:
 
 def _fields(device: Any, known: GpuConstants) -> Numbers:
     numbers: Numbers = {}
-    values = dict(zip(known.fields, _values(device, known.fields), strict=False))
+    values = dict(zip(known.fields, field_values(device, known.fields), strict=False))
     for field, (key, unit) in _FIELDS.items():
         value = values.get((field, 0))
         if value is not None:
@@ -223,7 +223,7 @@ def _fields(device: Any, known: GpuConstants) -> Numbers:
 _ACTIONS: Final = tuple(enumerate(RECOVERY_ACTIONS))[1:]
 
 
-def _values(device: Any, fields: tuple[tuple[int, int], ...]) -> list[float | None]:
+def field_values(device: Any, fields: tuple[tuple[int, int], ...]) -> list[float | None]:
     """In their order; None: not supported. Nothing of a driver that has no fields."""
     answers = answer_of(lambda: pynvml.nvmlDeviceGetFieldValues(device, list(fields)))
     return [_value(answer) for answer in answers or ()]

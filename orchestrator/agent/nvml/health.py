@@ -12,8 +12,11 @@ from typing import Any, Final
 
 import pynvml
 
+from orchestrator.agent.nvml.asking import answer_of
+from orchestrator.agent.nvml.gpu_readings import field_values
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import LicenceState, VgpuLicence
+from orchestrator.core.readings.quantities import RECOVERY_ACTIONS
 
 _FABRIC: Final = {
     "degraded_bandwidth": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW,
@@ -58,10 +61,27 @@ def _errors(device: Any) -> tuple[GpuSignal, ...]:
     return (GpuSignal(name="memory-uncorrectable_errors"),) if count else ()
 
 
+def _recovery(device: Any) -> tuple[GpuSignal, ...]:
+    """What the driver asks for now; Xid 154 tells of the change."""
+    (value,) = field_values(device, ((pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0),)) or (None,)
+    action = 0 if value is None else int(value)
+    return (GpuSignal(name=f"recovery-{RECOVERY_ACTIONS[action]}"),) if 0 < action < len(RECOVERY_ACTIONS) else ()
+
+
+def _link(device: Any) -> tuple[GpuSignal, ...]:
+    """Against what GPU and slot have together."""
+    now = answer_of(lambda: int(pynvml.nvmlDeviceGetCurrPcieLinkWidth(device)))
+    most = answer_of(lambda: int(pynvml.nvmlDeviceGetMaxPcieLinkWidth(device)))
+    narrow = now is not None and most is not None and 0 < now < most
+    return (GpuSignal(name="pcie-narrow", text=f"{now} of {most} lanes"),) if narrow else ()
+
+
 health: Final[Mapping[str, Callable[[Any], tuple[GpuSignal, ...]]]] = {
     "fabric's health": _fabric,
     "remapped rows": _rows,
     "memory errors": _errors,
+    "recovery action": _recovery,
+    "PCIe link": _link,
 }
 """What is asked → what answers it."""
 

@@ -11,7 +11,7 @@ from orchestrator.core.gpu.health import (
     WAS_RESET,
     GpuFault,
     GpuSignal,
-    Meaning,
+    Meanings,
     Remedy,
     Scope,
     closing_fault,
@@ -27,6 +27,7 @@ GPU_FAULT: Final = "vm.gpu_fault"
 _SHOWN: Final = 3
 _RESET: Final = f"on {{host}} 'nvidia-smi -i {{gpu}} --gpu-reset && echo {WAS_RESET} >/dev/kmsg'"
 _TO_DO: Final[Mapping[Remedy, str]] = {
+    "watch": "it serves on and is placed on last; look at it once no VM is on it; on it: {vms}",
     "drain_and_reset": "nothing new is put on it; {stop}" + _RESET,
     "reload_driver": "nothing new is put on it; stop the VMs with GPUs of {host}, then load its driver anew there, or "
     "reboot it; on it: {vms}",
@@ -36,7 +37,12 @@ _TO_DO: Final[Mapping[Remedy, str]] = {
     "restart_vm": "the others on it go on; it is of one of {vms}: the one whose programs failed is restarted",
 }
 _FABRIC: Final = "no VM gets it together with other GPUs; journalctl -u nvidia-fabricmanager on {host}; then " + _RESET
-_SEVERITY: Final[Mapping[Remedy, Severity]] = {"reset_when_free": "info", "restart_vm": "info", "support": "warning"}
+_SEVERITY: Final[Mapping[Remedy, Severity]] = {
+    "watch": "info",
+    "reset_when_free": "info",
+    "restart_vm": "info",
+    "support": "warning",
+}
 _OF_VMS: Final[Mapping[Scope, tuple[str, str]]] = {
     "gpu": (
         "its GPU has a fault, and what is computed there may be wrong",
@@ -50,15 +56,14 @@ _OF_VMS: Final[Mapping[Scope, tuple[str, str]]] = {
 }
 
 
-def health_findings(
-    wanted: ExpectedHost, snapshot: HostSnapshot, xids: Mapping[int, Meaning], now: float
-) -> Iterator[Finding]:
+def health_findings(wanted: ExpectedHost, snapshot: HostSnapshot, meanings: Meanings, now: float) -> Iterator[Finding]:
     """For each GPU of ours at most one of itself and one of its links, and at most one for each VM. ``now``: seconds
     since the epoch."""
     of_vms: dict[str, Finding] = {}
     for gpu in snapshot.gpus:
-        faults = _faults(gpu.signals, xids, now) if gpu.address in wanted.host.managed_gpus else ()
         vms = [item.vm for item in wanted.vms if gpu.address in _gpus_of(item.vm)]
+        ours = gpu.address in wanted.host.managed_gpus
+        faults = _faults(gpu.signals, meanings, now, len(vms)) if ours else ()
         names = ", ".join(vm.full_name for vm in vms)
         joined = [item for item in faults if item.scope == "fabric"]
         own = [item for item in faults if item.scope == "gpu" or (item.scope == "vm" and len(vms) > 1)]
@@ -76,9 +81,9 @@ def health_findings(
     yield from of_vms.values()
 
 
-def _faults(signals: Sequence[GpuSignal], xids: Mapping[int, Meaning], now: float) -> list[GpuFault]:
+def _faults(signals: Sequence[GpuSignal], meanings: Meanings, now: float, vms: int) -> list[GpuFault]:
     """Nobody says when a VM has got over an error of its own: that is told of for a day."""
-    faults = faults_of(signals, xids)
+    faults = faults_of(signals, meanings, vms=vms)
     return [fault for fault in faults if fault.scope != "vm" or not fault.signal.at or fault.signal.at + DAY_S > now]
 
 

@@ -15,9 +15,10 @@ from typing import Final, Literal, get_args
 Scope = Literal["vm", "gpu", "fabric"]
 """``vm``: one VM on the GPU; ``gpu``: all of it; ``fabric``: what joins it to other GPUs."""
 Remedy = Literal[
-    "none", "restart_vm", "reset_when_free", "support", "drain_and_reset", "reload_driver", "reboot_host"
+    "none", "several_vms", "watch", "restart_vm", "reset_when_free", "support", "drain_and_reset", "reload_driver",
+    "reboot_host",
 ]  # fmt: skip
-"""From the least on."""
+"""From the least on. ``several_vms``: as ``watch`` where programs of several VMs met it, else none."""
 _REMEDIES: Final[tuple[Remedy, ...]] = get_args(Remedy)
 CLOSING_WORDS: Final[Mapping[Remedy, str]] = {
     "drain_and_reset": "it must be reset first",
@@ -30,19 +31,24 @@ WAS_RESET: Final = "vgpuctl: GPU {gpu} was reset"
 MAX_SIGNALS: Final = 64
 """Of one GPU: the driver has some 180 Xids."""
 MAX_TEXT: Final = 200
+SEVERAL: Final = 3
+"""So many VMs, and programs, must have met an error that is a program's own before it says something of the GPU."""
 RECOVERY: Final = "xid-154"
 _XID: Final = "xid-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSignal:
-    """``name``: ``xid-79`` of the kernel log; ``memory-…`` and ``fabric-…`` are states that NVML tells."""
+    """``name``: ``xid-79``, ``sxid-fatal`` and ``aer-fatal`` are of the kernel log; ``memory-…``, ``fabric-…``,
+    ``recovery-…`` and ``pcie-…`` are states that NVML tells."""
 
     name: str
     text: str = ""
     """The rest of the line, as the driver wrote it; data."""
     at: int = 0
     """Seconds since the epoch, UTC, of the newest, told anew at most once an hour; 0: a state, or not told."""
+    pids: tuple[int, ...] = ()
+    """The first :data:`SEVERAL` different processes of the host that met it in a day: of a vGPU it is its own."""
 
     @property
     def words(self) -> str:
@@ -56,6 +62,25 @@ class Meaning:
     remedy: Remedy
 
 
+Maturity = Literal["vendor", "ours"]
+"""Whose reading it is: ``vendor``: NVIDIA publishes the action; ``ours``: it was worked out and is unproven."""
+
+
+@dataclass(frozen=True)
+class HealthRule:
+    """One row of the tables."""
+
+    signal: str
+    meaning: Meaning
+    maturity: Maturity
+    source: str
+    notes: str
+
+
+Meanings = Mapping[str, Meaning]
+"""By the names of signals; the catalogue reads them."""
+
+
 @dataclass(frozen=True)
 class GpuFault:
     signal: GpuSignal
@@ -64,7 +89,16 @@ class GpuFault:
 
 
 _UNKNOWN: Final = Meaning("gpu", "support")
+MISSING: Final = "gpu-missing"
+"""A GPU of ours that is not on the host's bus."""
 _STATES: Final = {
+    MISSING: "the GPU is not there",
+    "sxid-fatal": "a switch of the fabric has a fatal error",
+    "sxid-nonfatal": "a switch of the fabric has an error",
+    "aer-fatal": "fatal PCIe errors",
+    "aer-nonfatal": "PCIe errors that were not corrected",
+    "aer-corrected": "PCIe errors that were corrected",
+    "pcie-narrow": "fewer PCIe lanes than it could have",
     "memory-uncorrectable_errors": "uncorrectable memory errors",
     "memory-remap_pending": "a memory row is remapped at the next reset",
     "memory-remap_failed": "a memory row could not be remapped",
@@ -73,11 +107,6 @@ _STATES: Final = {
     "fabric-route_unhealthy": "a route of the fabric is unhealthy",
     "fabric-access_timeout_recovery": "an access over the fabric timed out",
     "fabric-incorrect_configuration": "the fabric's configuration is wrong",
-}
-_MEANINGS: Final = {
-    "memory-uncorrectable_errors": Meaning("gpu", "reset_when_free"),
-    "memory-remap_pending": Meaning("gpu", "reset_when_free"),
-    "memory-remap_failed": Meaning("gpu", "drain_and_reset"),
 }
 _IN_WORDS: Final = {
     "none": Meaning("gpu", "none"),
@@ -118,8 +147,9 @@ def is_well_again(signal: GpuSignal) -> bool:
     return recovery is not None and recovery.remedy == "none"
 
 
-def faults_of(signals: Sequence[GpuSignal], xids: Mapping[int, Meaning]) -> tuple[GpuFault, ...]:
-    """Those that something is to be done about, the worst first. ``signals``: in the order in which they came."""
+def faults_of(signals: Sequence[GpuSignal], meanings: Meanings, *, vms: int = 0) -> tuple[GpuFault, ...]:
+    """Those that something is to be done about, the worst first. ``signals``: in the order in which they came.
+    ``vms``: how many have a place on the GPU."""
     recoveries = [
         number
         for number, signal in enumerate(signals)
@@ -128,7 +158,10 @@ def faults_of(signals: Sequence[GpuSignal], xids: Mapping[int, Meaning]) -> tupl
     overridden = recoveries[-1] if recoveries else 0
     faults = []
     for number, signal in enumerate(signals):
-        meaning = _meaning(signal, xids)
+        meaning = meaning_of(signal, meanings)
+        if meaning.remedy == "several_vms":
+            met = min(vms, len(signal.pids)) >= SEVERAL
+            meaning = Meaning("gpu", "watch" if met else "none")
         late = number >= overridden or meaning.scope == "vm" or not signal.name.startswith(_XID)
         if late and meaning.remedy != "none":
             faults.append(GpuFault(signal, meaning.scope, meaning.remedy))
@@ -145,16 +178,19 @@ def fabric_fault(faults: Iterable[GpuFault]) -> GpuFault | None:
     return next((fault for fault in faults if fault.scope == "fabric"), None)
 
 
-def _meaning(signal: GpuSignal, xids: Mapping[int, Meaning]) -> Meaning:
+def state_of(meaning: Meaning) -> str:
+    """The state that it brings a GPU into, for people."""
+    if meaning.remedy == "none":
+        return "none"
+    if meaning.remedy == "several_vms":
+        return f"watch, from {SEVERAL} VMs on"
+    return "unfit" if meaning.scope == "gpu" and meaning.remedy in CLOSING_WORDS else "watch"
+
+
+def meaning_of(signal: GpuSignal, meanings: Meanings) -> Meaning:
     """Of one that nobody knows it is the vendor's support that can tell."""
-    kind, _, name = signal.name.partition("-")
-    if kind == "fabric":
-        return Meaning("fabric", "drain_and_reset")
-    if signal.name == RECOVERY:
-        return recovery_of(signal.text) or _UNKNOWN
-    if kind == "xid":
-        return xids.get(int(name), _UNKNOWN) if name.isdecimal() and name.isascii() else _UNKNOWN
-    return _MEANINGS.get(signal.name, _UNKNOWN)
+    advised = recovery_of(signal.text) if signal.name == RECOVERY else meanings.get(signal.name)
+    return advised or _UNKNOWN
 
 
 def _rank(remedy: Remedy) -> int:

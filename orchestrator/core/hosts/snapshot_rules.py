@@ -18,7 +18,7 @@ from typing import Any, Final
 from orchestrator.core.errors import InvalidInput, Unknown, one_line
 from orchestrator.core.gpu.device import Device, Mdev, VgpuParent
 from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot, ObservedPartition
-from orchestrator.core.gpu.health import MAX_SIGNALS, GpuSignal
+from orchestrator.core.gpu.health import MAX_SIGNALS, SEVERAL, GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.gpu.vgpu_metadata import MAX_METADATA, RunningVgpu
@@ -180,6 +180,8 @@ _EPOCH: Final = 2**31 - 2
 """The database's column holds one more, and somebody has to be able to raise it."""
 _LAST_SECOND: Final = 253402300799
 """The year 9999 ends."""
+_PID: Final = 2**22
+"""Linux PID_MAX_LIMIT."""
 _NUMBER: Final = 2**16 - 1
 """Of ids and counts that hardware keeps in 16 bits."""
 _SMALL: Final = 1023
@@ -247,7 +249,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "metadata": Bound(MAX_METADATA), "open_vgpus": Bound(_VGPUS),
     },
     RunningVgpu: {"metadata": Bound(MAX_METADATA)},
-    GpuSignal: {"at": Bound(_LAST_SECOND)},
+    GpuSignal: {"at": Bound(_LAST_SECOND), "pids": Bound(SEVERAL, _PID)},
     DomainSnapshot: {
         "devices": Bound(_FUNCTIONS), "addresses": Bound(_FUNCTIONS), "vcpus": Bound(MAX_CPU + 1),
         "memory_mib": Bound(HOST_MIB), "disk_bytes": Bound(_FILE), "affinity": Bound(MAX_CPU + 1, 6 * (MAX_CPU + 1)),

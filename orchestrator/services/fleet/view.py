@@ -228,7 +228,7 @@ def kept_alone(gpu: GpuSnapshot) -> str | None:
 
 
 def _faults(gpu: GpuSnapshot) -> tuple[GpuFault, ...]:
-    return faults_of(gpu.signals, shipped().xid_meanings) if gpu.signals else ()
+    return faults_of(gpu.signals, shipped().signal_meanings) if gpu.signals else ()
 
 
 def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:

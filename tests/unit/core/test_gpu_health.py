@@ -18,7 +18,7 @@ def signal(xid: int, text: str = "") -> GpuSignal:
 
 
 def worst(*signals: GpuSignal) -> tuple[str, str] | None:
-    faults = faults_of(signals, shipped().xid_meanings)
+    faults = faults_of(signals, shipped().signal_meanings)
     return (faults[0].scope, faults[0].remedy) if faults else None
 
 
@@ -83,7 +83,7 @@ def test_xid_154_says_what_helps_and_overrides_those_before_it(said: str, meant:
 def test_an_xid_154_that_cannot_be_read_is_a_matter_for_support_and_overrides_nothing(text: str) -> None:
     assert recovery_of(text) is None
     assert worst(signal(154, text)) == ("gpu", "support")
-    assert closing_fault(faults_of([signal(154, text)], shipped().xid_meanings)) is None
+    assert closing_fault(faults_of([signal(154, text)], shipped().signal_meanings)) is None
     assert worst(signal(79), signal(154, text)) == ("gpu", "reboot_host")
     assert not is_well_again(signal(154, text))
 
@@ -91,7 +91,7 @@ def test_an_xid_154_that_cannot_be_read_is_a_matter_for_support_and_overrides_no
 @given(st.text(max_size=300), st.text(min_size=1, max_size=20))
 def test_no_text_and_no_name_breaks_anything(text: str, name: str) -> None:
     signals = [GpuSignal(name="xid-154", text=text), GpuSignal(name=name, text=text)]
-    for fault in faults_of(signals, shipped().xid_meanings):
+    for fault in faults_of(signals, shipped().signal_meanings):
         assert fault.signal.words
 
 
@@ -102,7 +102,7 @@ def test_where_all_is_well_again_nothing_is_wrong() -> None:
 
 
 def test_the_fabric_is_judged_by_itself() -> None:
-    faults = faults_of([GpuSignal(name="fabric-route_unhealthy")], shipped().xid_meanings)
+    faults = faults_of([GpuSignal(name="fabric-route_unhealthy")], shipped().signal_meanings)
     assert closing_fault(faults) is None
     fault = fabric_fault(faults)
     assert fault is not None

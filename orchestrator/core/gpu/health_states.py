@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state in which a GPU is, for its faults, for how long it was without any, and for what an operator says. Pure.
+
+``watch``: placed on last. ``unfit``: nothing new is put on it until its faults are over; then it is on watch.
+``quarantined``: as unfit, until a person returns it. Moments are the controller's, seconds since the epoch: clocks of
+hosts decide nothing, only whether a signal has another time than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from orchestrator.core.gpu.health import CLOSING_WORDS, GpuFault, Remedy, closing_fault
+
+HealthState = Literal["healthy", "watch", "unfit", "quarantined"]
+"""From the best on."""
+CLOSED: Final[frozenset[HealthState]] = frozenset({"unfit", "quarantined"})
+CLEAN_S: Final = 86_400
+"""So long without a fault ends a watch."""
+RELAPSES: Final = 3
+RELAPSES_WITHIN_S: Final = 7 * 86_400
+"""Unfit so many times in so long: what was done did not help, so a person decides."""
+_SHOWN: Final = 3
+_PASSING: Final[frozenset[Remedy]] = frozenset({"watch", "restart_vm", "support"})
+"""Of a line in the log: nobody says when it is over."""
+
+Noted = tuple[tuple[str, int], ...]
+"""Signals, each with the time that it is told with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuHealth:
+    """What is known of one GPU's health."""
+
+    state: HealthState = "healthy"
+    """healthy, watch (placed on last), unfit or quarantined (nothing new is put on it)."""
+    since: float = 0.0
+    """In that state."""
+    cause: str = ""
+    """Why, for people."""
+    evidence: tuple[str, ...] = ()
+    """What was told of it last, the worst first."""
+    by: str | None = None
+    """Who said so; null: the rules."""
+    clean_since: float | None = None
+    """Without a new fault since then; null: one lasts."""
+    falls: tuple[float, ...] = ()
+    """When it became unfit, in the last week."""
+    acknowledged: str | None = None
+    """Who has seen it in this state; null: nobody."""
+    noted: Noted = ()
+    waived: Noted = ()
+    """Those that an operator has said are over, or no fault."""
+
+
+def next_health(
+    before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *, may_close: bool = True
+) -> GpuHealth | None:
+    """``faults``: all that are told now, the worst first. ``may_close``: False while the breaker is open. None: it is
+    well, and nothing is to be remembered."""
+    old = before or GpuHealth()
+    standing = tuple(sorted(map(_key, faults)))
+    waived = tuple(signal for signal in old.waived if signal in standing)
+    counted = [fault for fault in faults if _key(fault) not in waived]
+    fresh = any(_key(fault) not in old.noted for fault in counted)
+    lasting = any(not fault.signal.at or fault.remedy not in _PASSING for fault in counted)
+    clean = None if lasting else now if fresh or old.clean_since is None else old.clean_since
+    falls = tuple(at for at in old.falls if at + RELAPSES_WITHIN_S > now)
+    seen = replace(old, clean_since=clean, falls=falls, noted=standing, waived=waived)
+    if old.state == "quarantined":
+        return seen
+    closing = closing_fault(counted)
+    if closing is not None:
+        seen = (
+            _closed(seen, closing, now) if may_close else _to(seen, "watch", now, f"{_words(closing)} (breaker open)")
+        )
+    elif counted and (lasting or fresh or old.state == "watch"):
+        seen = _to(seen, "watch", now, counted[0].signal.words)
+    elif old.state == "unfit":
+        seen = _to(seen, "watch", now, f"{old.cause}; that is over")
+    if counted and seen.state != "healthy":
+        seen = replace(seen, evidence=tuple(fault.signal.words for fault in counted[:_SHOWN]))
+    if seen.state == "watch" and clean is not None and clean + CLEAN_S <= now:
+        seen = replace(seen, state="healthy", since=now, cause="", evidence=(), by=None, acknowledged=None)
+    return None if seen.state == "healthy" and not (seen.noted or falls or waived) else seen
+
+
+def is_new_fall(before: GpuHealth | None, faults: Sequence[GpuFault]) -> bool:
+    """Whether it would become unfit for a fault that was not told before: what the breaker counts."""
+    old = before or GpuHealth()
+    counted = [fault for fault in faults if _key(fault) not in old.waived]
+    closing = closing_fault(counted)
+    return old.state not in CLOSED and closing is not None and _key(closing) not in old.noted
+
+
+def _closed(seen: GpuHealth, closing: GpuFault, now: float) -> GpuHealth:
+    if seen.state == "unfit":
+        return replace(seen, cause=_words(closing))
+    falls = (*seen.falls, now)
+    if len(falls) >= RELAPSES:
+        cause = f"unfit {len(falls)} times within a week, last for {closing.signal.words}"
+        return replace(_to(seen, "quarantined", now, cause), falls=falls)
+    return replace(_to(seen, "unfit", now, _words(closing)), falls=falls)
+
+
+def _to(seen: GpuHealth, state: HealthState, now: float, cause: str) -> GpuHealth:
+    if seen.state == state:
+        return replace(seen, cause=cause, by=None)
+    return replace(seen, state=state, since=now, cause=cause, by=None, acknowledged=None)
+
+
+def _words(closing: GpuFault) -> str:
+    return f"{CLOSING_WORDS[closing.remedy]}: {closing.signal.words}"
+
+
+def _key(fault: GpuFault) -> tuple[str, int]:
+    return fault.signal.name, fault.signal.at
