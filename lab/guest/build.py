@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small guest image: Debian's kernel, busybox, pciutils and dropbear in one initramfs on a bootable disk."""
+"""The small guest image: Debian's kernel, busybox, pciutils, dropbear and e2fsprogs in one initramfs on a bootable
+disk."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ _HERE = Path(__file__).parent
 _MODULES = [
     "virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "ahci", "sr_mod", "isofs", "button", "evdev",
 ]  # fmt: skip
-_PROGRAMS = ["usr/bin/lspci", "usr/sbin/dropbear", "usr/bin/dropbearkey"]
+_PROGRAMS = [
+    "usr/bin/lspci", "usr/sbin/dropbear", "usr/bin/dropbearkey", "usr/sbin/mkfs.ext4", "usr/sbin/resize2fs",
+]  # fmt: skip
 # What a virtual machine can hold; the whole table is a third of the image.
 _VENDORS = ("10de", "8086", "1af4", "1b36", "1234", "1013")
 
@@ -74,6 +77,7 @@ def _system(base: Base) -> bytes:
     archive.file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n")
     archive.file("etc/group", "root:x:0:\n")
     archive.file("etc/shells", "/bin/sh\n")
+    archive.file("etc/mke2fs.conf", (base.root / "etc/mke2fs.conf").read_bytes())
     names = (base.root / "usr/share/misc/pci.ids").read_text(errors="replace")
     archive.file("usr/share/misc/pci.ids", pci_names(names, _VENDORS))
     version = base.cloud_kernel.name.removeprefix("vmlinuz-")
