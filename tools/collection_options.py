@@ -79,7 +79,7 @@ MODULES: Final = (
     ),
     Module(
         name="vm", form=CreateVmBody,
-        by_hand=frozenset({"name", "tenant", "start", "label", "labels", "protected", "preempt"}),
+        by_hand=frozenset({"name", "tenant", "start", "label", "labels", "protected", "preempt", "from_snapshot"}),
         before="memory", defaults=False,
         added=dict.fromkeys(
             (

@@ -27,6 +27,8 @@ class CreateVm(VmShape):
     """Address of its card on a network of kind ovn, by what the tenant calls that; with a comma one of IPv4 and one of
     IPv6. Others get free ones."""
     user_data: str | None = field(default=None, repr=False)
+    from_snapshot: str | None = None
+    """``VM/SNAPSHOT``, of its tenant: its disk is a copy of that, on the same host and image."""
     start: bool = True
     """Whether it is started."""
     label: str | None = None

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane
+from orchestrator.services.messages import CreateVm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.operations.of_one_vm import Case
 from tests.operations.suspending import delete, running
 
@@ -42,10 +44,19 @@ def restore(plane: ControlPlane) -> str | None:
     return plane.services.disk_snapshots.restore("default", "train", NAME).operation
 
 
+def copy_of(name: str = "twin") -> CreateVm:
+    """A VM whose disk is a copy of it."""
+    return replace(create_vm(name, profile="NVIDIA L40S-12Q"), from_snapshot=f"train/{NAME}")
+
+
 CASES: tuple[Case, ...] = (
     ("snapshot of running", "create_snapshot", running(L40S_HOST), take),
     ("snapshot of stopped", "create_snapshot", stopped(T4_HOST), take),
     ("delete snapshot", "delete_snapshot", with_snapshot(running(T4_HOST)), remove),
     ("restore snapshot", "restore_snapshot", with_snapshot(stopped(L40S_HOST)), restore),
+    (
+        "create from snapshot", "create_vm", with_snapshot(stopped(L40S_HOST)),
+        lambda plane: plane.services.vms.create(copy_of()).operation,
+    ),
     ("delete with snapshot", "delete_vm", with_snapshot(running(T4_HOST)), delete),
-)
+)  # fmt: skip

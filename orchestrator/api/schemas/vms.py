@@ -114,6 +114,8 @@ class CreateVmBody(
     """Data volumes of the tenant, in this order."""
     pool: Name | None = None
     """Where its disk lies; null: on its host's own."""
+    from_snapshot: str | None = Field(default=None, max_length=2 * MAX_NAME + 1)
+    """``VM/SNAPSHOT``: its disk is a copy of it, on the same host and image, and at least as large."""
     ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
         default=(), max_length=MAX_SSH_KEYS, strict=False
     )

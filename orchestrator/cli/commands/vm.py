@@ -69,6 +69,10 @@ def create(
         typer.Option("--image", help="Base image; may be left out when there is only one.", autocompletion=images),
     ] = None,
     *,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option("--from-snapshot", metavar="VM/SNAPSHOT", help="Its disk is a copy of this, on the same host."),
+    ] = None,
     vm: VmOptions,
     ssh_key: Annotated[
         list[str] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys, or a key; may be repeated.")
@@ -133,7 +137,11 @@ def create(
         wanted["host"] = check_name(on_host, what="host")
     if gpu is not None:
         wanted["gpu"] = parse_pci_address(gpu)
-    wanted["image"] = check_image_name(image) if image is not None else _only_image(session, tenant)
+    if from_snapshot is not None:
+        wanted["from_snapshot"] = from_snapshot
+    wanted["image"] = (
+        check_image_name(image) if image is not None else _image_if_left_out(session, tenant, from_snapshot)
+    )
     chosen = counted_names(names, count)
     if dry_run:
         if len(chosen) > 1:
@@ -184,7 +192,14 @@ def _some(text: str, option: str) -> str:
     return text
 
 
-def _only_image(session: CliSession, tenant: str) -> str:
+def _image_if_left_out(session: CliSession, tenant: str, from_snapshot: str | None) -> str:
+    """What the snapshot's VM has; else the only one that there is."""
+    if from_snapshot is not None:
+        vm, slash, snapshot = from_snapshot.partition("/")
+        if not (vm and slash and snapshot):
+            hint = "write --from-snapshot VM/SNAPSHOT; 'vgpuctl vm snapshot list --help' tells how they are listed"
+            raise InvalidInput("cli.usage", "--from-snapshot takes a VM and its snapshot", hint=hint)
+        return str(session.client.vm(vm, tenant)["image"])
     known = [image_key(image) for image in session.client.images(tenant)]
     if len(known) == 1:
         return known[0]

@@ -21,7 +21,8 @@ NOT_SET_UP: Final = "host.not_set_up"
 OWN_IN_THE_WAY: Final = "vm.own_in_the_way"
 _TOO_SMALL: Final = frozenset({
     "profile.unsupported", "host.too_small", "host.vcpus", "host.memory", "host.disk", "host.devices", "host.no_gpus",
-    "host.other", "gpu.other", "gpu.too_few", "gpu.no_partition", "gpu.no_capacity", "gpu.fragmented",
+    "host.other", "host.no_snapshot", "gpu.other", "gpu.too_few", "gpu.no_partition", "gpu.no_capacity",
+    "gpu.fragmented",
 })  # fmt: skip
 """What nobody changes by settings: sizes and kinds of what there is."""
 

@@ -19,7 +19,7 @@ from orchestrator.core.placement.views import Refusal, Request
 
 _MAX_SUBJECTS = 20
 _NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")
-NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
+NOT_MEANT = frozenset({"profile.unsupported", "host.other", "host.no_snapshot", "gpu.other"})
 """Of hosts and GPUs that could never have it."""
 
 _NEVER = LASTING | {"host.too_small"}

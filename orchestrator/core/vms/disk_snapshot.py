@@ -35,6 +35,21 @@ class DiskSnapshot:
     """None: its file is being made."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SnapshotSource:
+    """A snapshot that a new VM's disk is a copy of."""
+
+    host: str
+    """Where it lies, and the new VM as well."""
+    vm: str
+    """Id of the VM that it is of."""
+    disk: str
+    """File of that VM's disk, which says what the copy lies on."""
+    snapshot: str
+    """Its file."""
+    size_bytes: int
+
+
 def snapshot_file(vm_id: str, snapshot_id: str) -> str:
     """Name of its file, in the agent's directory of VMs' disks."""
     return f"{vm_id}.{snapshot_id}{SNAPSHOT_FILE}"

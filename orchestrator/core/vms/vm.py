@@ -157,6 +157,8 @@ class VmSpec(VmShape):
     start: bool = True
     label: str | None = None
     """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
+    from_snapshot: str | None = field(default=None, compare=False)
+    """As it was asked for: ``VM/SNAPSHOT``, whose copy its disk was made as; None: on its image alone."""
     labels: Labels = field(default=(), compare=False)
     """Say nothing about what the VM is."""
     protected: bool = field(default=False, compare=False)

@@ -6,15 +6,18 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from orchestrator.core.actions.disk_snapshots import CopySnapshot
 from orchestrator.core.actions.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Fatal
 from orchestrator.core.units import show_size
+from orchestrator.core.vms.disk_snapshot import SnapshotSource
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.vm import Vm, snapshot_files
 from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.disk_snapshots import copied
 from orchestrator.operations.steps.ports import remove_ports, warned, write_ports
 from orchestrator.operations.steps.volumes import detach_all, give_volumes, take_volumes_back, volume_text
 from orchestrator.ports.files import Seed
@@ -30,6 +33,18 @@ def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
         volume=vm.volume,
         base_sha256=image.sha256,
         base_format=image.format,
+        size_bytes=vm.spec.disk_bytes,
+    )
+
+
+def copy_action(vm: Vm, source: SnapshotSource) -> CopySnapshot:
+    """The VM's disk as a copy of a snapshot."""
+    return CopySnapshot(
+        vm=vm.id,
+        disk=source.disk,
+        volume=vm.volume,
+        of=source.vm,
+        snapshot=source.snapshot,
         size_bytes=vm.spec.disk_bytes,
     )
 
@@ -82,7 +97,16 @@ def _with_our_files(context: Context) -> Vm | None:
 
 
 def _create_volume(context: Context) -> str:
-    vm = context.known_vm()
+    vm, source = context.known_vm(), context.inputs.get("disk_of")
+    if isinstance(source, dict):
+        copied(context, copy_action(vm, SnapshotSource(**source)))
+    else:
+        _make_disk(context, vm)
+    give_volumes(context, vm)
+    return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))
+
+
+def _make_disk(context: Context, vm: Vm) -> None:
     image = context.image()
     try:
         context.make(_DISK, create_volume_action(vm, image))
@@ -91,8 +115,6 @@ def _create_volume(context: Context) -> str:
             raise
         send_image(context, image)  # removed since the host was seen
         context.make(_DISK, create_volume_action(vm, image))
-    give_volumes(context, vm)
-    return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))
 
 
 def _delete_volume(context: Context) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from orchestrator.core.actions.host_actions import (
-    CreateVolume,
     DefineDomain,
     EnsureBridgedNetwork,
     EnsureNetwork,
@@ -15,32 +14,32 @@ from orchestrator.core.actions.host_actions import (
 from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.attachments import make
 from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.vms.disk_snapshot import SnapshotSource
+from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.network import Network, dhcp_servers
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
-from orchestrator.operations.steps.storage import create_volume_action
+from orchestrator.operations.steps.storage import copy_action, create_volume_action
 from orchestrator.operations.steps.volumes import giving
-from orchestrator.store.transaction import Transaction
 
 
-def xml_of(vm: Vm, actions: tuple[HostAction, ...]) -> str:
+def xml_of(vm: Vm, image: Image, actions: tuple[HostAction, ...]) -> str:
     """The definition that the host will write, in the directory that agents have by themselves."""
-    image = next((action.base_file for action in actions if isinstance(action, CreateVolume)), None)
     servers = {
         action.name: dhcp_servers(action)
         for action in actions
         if isinstance(action, (EnsureNetwork, EnsureBridgedNetwork))
     }
-    return domain_xml(vm.id, vm.domain, image=image, dhcp_servers=servers)
+    return domain_xml(vm.id, vm.domain, image=image.file, dhcp_servers=servers)
 
 
 def actions_of(
-    tx: Transaction, vm: Vm, networks: tuple[Network, ...], volumes: tuple[Volume, ...]
+    vm: Vm, image: Image, networks: tuple[Network, ...], volumes: tuple[Volume, ...], source: SnapshotSource | None
 ) -> tuple[HostAction, ...]:
     """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
     actions: list[HostAction] = [
         *(action for network in networks for action in network.ensure()),
-        create_volume_action(vm, tx.images.get(vm.spec.image)),
+        create_volume_action(vm, image) if source is None else copy_action(vm, source),
         *giving(vm, volumes),
         WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),
     ]

@@ -192,7 +192,7 @@ class VmMoves:
 
     def _placed(self, tx: Transaction, vm: Vm, request: MoveVm, off: frozenset[str]) -> VmPlan:
         spec = replace(request.spec or vm.spec, host=request.host, gpu=request.gpu)
-        return self.planner.plan(tx, spec, leaving=Leaving(vm, off))
+        return self.planner.plan(tx, spec, bound=Leaving(vm, off))
 
     def _settled(self, tx: Transaction, request: MoveVm) -> Vm:
         """:raises NotFound: ``vm.unknown``

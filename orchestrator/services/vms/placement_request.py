@@ -12,6 +12,8 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.offerings.offering import Offering, check_whole_pages
 from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.placement.rules.disk import gib_of
+from orchestrator.core.placement.rules.named import BesideSnapshot
+from orchestrator.core.placement.rules.rule import need_of
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Request
 from orchestrator.core.provider_networks import with_mapping
@@ -82,6 +84,8 @@ def first_reason(
     ``asked``: the VM or the question, whose profile, host and volumes are named. ``is_new``: it is not there yet.
     """
     place = None if asked.host is None else "its host" if asked.volumes else f"host {asked.host}"
+    if need_of(request.needs, BesideSnapshot) is not None:
+        place = "the host of its snapshot"
     lasting = fleet.lasting_reason(request, asked=asked.profile, place=place) if is_new else None
     if lasting is not None:
         return lasting

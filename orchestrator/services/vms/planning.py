@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from orchestrator.catalogue.quota_names import board_name
 from orchestrator.core.advice.outlook import NEVER_FITS
@@ -25,6 +25,7 @@ from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Part, Placement, Refusal, Request
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.vms.disk_snapshot import SnapshotSource
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.steps.domain import check_guest_driver
@@ -80,6 +81,8 @@ class VmPlan:
     """These, each with what it gets there."""
     volumes: tuple[Volume, ...] = ()
     """Data volumes that it is given, as they are now."""
+    source: SnapshotSource | None = None
+    """What its disk is a copy of; None: it is on its image alone."""
     run: PlannedRun | None = None
     """What is run in its guest once it is made."""
 
@@ -89,6 +92,8 @@ class VmPlan:
         known: dict[str, object] = {"why_there": self.why}
         if self.volumes:
             known["volumes"] = [volume.fields() for volume in self.volumes]
+        if self.source is not None:
+            known["disk_of"] = asdict(self.source)
         return known if self.run is None else {**known, "provisioning": self.run.operation.id}
 
     def take(self, tx: Transaction) -> None:
@@ -158,11 +163,11 @@ class Planner:
 
     def plan(
         self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, others: Others = _NOBODY,
-        volumes: tuple[Volume, ...] = (), leaving: Leaving | None = None,
+        volumes: tuple[Volume, ...] = (), bound: Leaving | SnapshotSource | None = None,
     ) -> VmPlan:  # fmt: skip
         """``stored``: the VM is there already; its id stays, and what it holds counts as free.
         ``volumes``: data volumes that it is given; it goes where they are.
-        ``leaving``: whose place on another host than its own it is.
+        ``bound``: whose place on another host than its own it is, or what the new VM's disk is a copy of.
 
         :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``, ``memory.not_whole_pages``
         :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
@@ -174,35 +179,31 @@ class Planner:
             check_named(tx, fleet, spec.host, spec.gpu)
             host, disk_bytes = place_with(volumes, spec.host, spec.host_disk_bytes)
             placed = replace(spec, host=host, disk_bytes=disk_bytes)
-            planned = self._planned(tx, fleet, placed, stored=stored, others=others, leaving=leaving)
+            planned = self._planned(tx, fleet, placed, stored, others, bound)
         kept = 0 if stored is None else stored.snapshot_bytes
         claim = replace(planned.claim, disk_bytes=spec.host_disk_bytes + kept)
-        return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
+        source = bound if isinstance(bound, SnapshotSource) else None
+        return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes, source=source)
 
     def _planned(
-        self,
-        tx: Transaction,
-        fleet: FleetIndex,
-        spec: VmSpec,
-        *,
-        stored: Vm | None,
-        others: Others,
-        leaving: Leaving | None,
-    ) -> VmPlan:
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, stored: Vm | None, others: Others,
+        bound: Leaving | SnapshotSource | None,
+    ) -> VmPlan:  # fmt: skip
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
         wanted = self.wanted(tx, fleet, spec, vm_id, offering, stored)
-        if leaving is not None:
-            wanted = replace(wanted, made=leaving.vm, moves=True, off_hosts=leaving.off_hosts)
+        if isinstance(bound, Leaving):
+            wanted = replace(wanted, made=bound.vm, moves=True, off_hosts=bound.off_hosts)
+        elif bound is not None:
+            wanted = replace(wanted, beside_snapshot=bound.host)
         request = self.request(wanted)
         sought = self.request(in_coarse_steps(wanted)) if self.coarse else request
         placed = self._place(tx, fleet, spec, sought, stored, others)
         if isinstance(placed, Refusal):
-            raise _no_room(
-                placed, spec, first_reason(tx, fleet, request, spec, is_new=stored is None and leaving is None)
-            )
+            is_new = stored is None and not isinstance(bound, Leaving)
+            raise _no_room(placed, spec, first_reason(tx, fleet, request, spec, is_new=is_new))
         placement, victims, moves = placed
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)

@@ -43,6 +43,10 @@ def checked(request: CreateVm) -> CreateVm:
     check_names(request.volumes)
     if request.pool is not None:
         check_pool_name(request.pool)
+    if request.from_snapshot is not None:
+        vm, _, snapshot = request.from_snapshot.partition("/")
+        check_name(vm, what="vm")
+        check_name(snapshot, what="snapshot")
     check_labels(request.labels)
     check_size(request.vcpus, request.memory_mib)
     _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
@@ -100,6 +104,7 @@ def spec_of(
     return VmSpec(
         **{**request.shape(), **on_hosts},
         user_data=user_data,
+        from_snapshot=request.from_snapshot,
         start=request.start,
         label=request.label,
         labels=check_labels(request.labels),

@@ -39,6 +39,7 @@ from orchestrator.services.vm_checks import (
     check_state,
     known_vm,
 )
+from orchestrator.services.vms.disk_snapshots import sized_for, source_of
 from orchestrator.services.vms.dry_run import actions_of, xml_of
 from orchestrator.services.vms.listing import VmListing
 from orchestrator.services.vms.making_way import MakingWay, add_vm
@@ -146,13 +147,15 @@ class VmService(VmListing):
         offering = known.resolve(request.profile)
         on_hosts = tuple(volume.on_hosts for volume in volumes)
         pool = pool_on_hosts(tx, request.pool, request.tenant, offering)
-        spec = spec_of(known.sized(request, offering), secret, networks, on_hosts, pool)
+        source = source_of(tx, request, pool)
+        sized = sized_for(source, known.sized(request, offering), request.disk_bytes)
+        spec = spec_of(sized, secret, networks, on_hosts, pool)
         spec = limited(replace(spec, disk_limits=offering.disk_limits), volumes)
         check_pool_has(tx, pool, spec.disk_bytes)
         roles = wanted_roles(request, offering)
         fitting = self.making_way.fitting(tx, request, may_ask=may_ask)
         plan = replace(self.planner, coarse=coarse).plan(
-            tx, spec, volumes=volumes, others=Others(request.preempt, fitting)
+            tx, spec, volumes=volumes, others=Others(request.preempt, fitting), bound=source
         )
         end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
         plan = replace(plan, vm=with_ports(tx, replace(plan.vm, lease_end=end), request.addresses))
@@ -186,13 +189,14 @@ class VmService(VmListing):
                 raise already_there(existing)
             plan = self._planned(tx, wanted, None, reserve=False, may_ask=may_ask, coarse=coarse)
             networks = self.networks.of(tx, wanted.tenant, wanted.networks)
-            actions = actions_of(tx, plan.vm, networks, plan.volumes)
+            image = tx.images.get(plan.vm.spec.image)
+            actions = actions_of(plan.vm, image, networks, plan.volumes, plan.source)
         return DryRun(
             host=plan.vm.host,
             gpus=tuple(device.gpu for device in plan.claim.devices),
             why=plan.why,
             actions=actions,
-            domain_xml=xml_of(plan.vm, actions),
+            domain_xml=xml_of(plan.vm, image, actions),
             preempts=tuple(vm.full_name for vm in plan.victims),
             moves=tuple(vm.full_name for vm, _ in plan.leaving),
             provision=() if plan.run is None else plan.run.wanted.roles,
@@ -378,7 +382,8 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
     pool = vm.spec.pool if request.pool in {None, short_of_pool(vm.spec.pool or NO_POOL)} else request.pool
     wanted: VmSpec = replace(spec_of(request, kept, networks, volumes, pool), start=vm.spec.start, label=vm.spec.label)
-    if vm.spec != wanted or user_data != request.user_data or not check_addresses(vm, request.addresses):
+    other_disk = request.from_snapshot not in {None, vm.spec.from_snapshot}
+    if vm.spec != wanted or other_disk or user_data != request.user_data or not check_addresses(vm, request.addresses):
         raise already_there(vm, wanted)
     check_labelled(vm, request.labels, protected=request.protected)
     if vm.state == "deleting":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.errors import NoCapacity
+from orchestrator.core.vms.disk_snapshot import SnapshotSource
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
 from orchestrator.services.vms.planning import Leaving, Others, Planner, VmPlan
@@ -41,9 +42,9 @@ class CountingPlanner(Planner):
         *,
         others: Others = _NOBODY,
         volumes: tuple[Volume, ...] = (),
-        leaving: Leaving | None = None,
+        bound: Leaving | SnapshotSource | None = None,
     ) -> VmPlan:
-        made = super().plan(tx, spec, stored, others=others, volumes=volumes, leaving=leaving)
+        made = super().plan(tx, spec, stored, others=others, volumes=volumes, bound=bound)
         self.planned.append(spec.name)
         return made
 

@@ -32,6 +32,9 @@ def test_a_snapshot_from_its_beginning_to_its_end(cli: Cli) -> None:
     assert (again.code, "vgpuctl vm snapshot list train" in again.err) == (5, True)
     assert cli("vm", "snapshot", "restore", "train", "befor", "--yes").code == 4
     assert cli("vm", "snapshot", "restore", "train", "before", "--yes").code == 0
+    assert cli("create-vm", "twin", "-p", "t4-small", "--from-snapshot", "train/before").code == 0
+    hosts = {json.loads(cli("show-vm", name, "-o", "json").out)["host"] for name in ("train", "twin")}
+    assert len(hosts) == 1
     assert cli("vm", "snapshot", "delete", "train", "before", "--yes").code == 0
     assert json.loads(cli("vm", "snapshot", "list", "train", "-o", "json").out) == []
 
@@ -46,3 +49,5 @@ def test_a_server_that_says_nothing_of_snapshots_shows_vms_without(cli: Cli) -> 
 def test_a_name_that_is_none_is_refused_before_anybody_is_asked(cli: Cli) -> None:
     refused = cli("vm", "snapshot", "create", "train", "Not/One")
     assert (refused.code, "snapshot name" in refused.err) == (2, True)
+    refused = cli("create-vm", "twin", "-p", "t4-small", "--from-snapshot", "train")
+    assert (refused.code, "VM/SNAPSHOT" in refused.err) == (2, True)

@@ -30,6 +30,7 @@ EVERYTHING = Wanted(
     isolation="host",
     apart_from_vms=("other",),
     off_hosts=frozenset({"left"}),
+    beside_snapshot="h",
 )  # fmt: skip
 NOT_RULES = {"__init__", "rule", "wanted"}
 

@@ -45,6 +45,23 @@ class OffHosts(Need):
 
 
 @dataclass(frozen=True, slots=True)
+class BesideSnapshot(Need):
+    """On the host of the snapshot that its disk is a copy of."""
+
+    codes = ("host.no_snapshot",)
+    lasting = codes
+
+    host: str
+
+    def missing(self, host: KnownHost) -> Iterator[str]:
+        if self.host not in {host.host_id, host.name}:
+            yield "host.no_snapshot"
+
+    def message(self, code: str) -> str:
+        return "the snapshot that its disk is to be a copy of is on another host"
+
+
+@dataclass(frozen=True, slots=True)
 class OnGpu(Need):
     """The only GPU that will do, as its host calls it."""
 
@@ -67,6 +84,8 @@ class OnGpu(Need):
 def needs_of(wanted: Wanted) -> Iterator[Need]:
     if wanted.vm.host is not None:
         yield OnHost(wanted.vm.host)
+    if wanted.beside_snapshot is not None:
+        yield BesideSnapshot(wanted.beside_snapshot)
     if wanted.off_hosts:
         yield OffHosts(wanted.off_hosts)
     if wanted.vm.gpu is not None:

@@ -27,6 +27,8 @@ class Wanted:
     """Its disk goes where it goes."""
     off_hosts: frozenset[str] = frozenset()
     """Names of hosts that it may not move to."""
+    beside_snapshot: str | None = None
+    """Host of the snapshot that its disk is a copy of."""
     count: int = 1
     """It has what the offering gives so many times."""
     uplinks: tuple[Uplink, ...] = ()
