@@ -127,12 +127,9 @@ class FakeMachine:
     """Name → (owner, size, base); name → where it was made, which goes with it."""
     seeds: dict[str, str] = field(default_factory=dict)
     described: dict[str, MadeAs] = field(default_factory=dict)
-    nvram: set[str] = field(default_factory=set)
-    """VMs whose UEFI variables are here."""
-    data: dict[str, tuple[int, str | None]] = field(default_factory=dict)
-    """File → (size, VM that has it)."""
-    data_nobodys: set[str] = field(default_factory=set)
-    """Files that a lost ledger does not know."""
+    nvram: set[str] = field(default_factory=set)  # VMs whose UEFI variables are here
+    data: dict[str, tuple[int, str | None]] = field(default_factory=dict)  # file → (size, VM that has it)
+    data_nobodys: set[str] = field(default_factory=set)  # files that a lost ledger does not know
     images: set[str] = field(default_factory=set)
     pools: dict[str, SimulatedPool] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)
@@ -142,8 +139,7 @@ class FakeMachine:
     free_bytes: int | None = None
     nics: tuple[HostNic, ...] = ()
     """Network cards; whose their functions are is in ``nic_owners``."""
-    nic_owners: dict[str, str | None] = field(default_factory=dict)
-    """Function that vfio-pci has → VM."""
+    nic_owners: dict[str, str | None] = field(default_factory=dict)  # function that vfio-pci has → VM
     bridges: tuple[Bridge, ...] = (Bridge(name="br0", kind="linux"),)
     ledger: SimulatedLedger = field(default_factory=SimulatedLedger)
     """Its site, fence and cards; owners stand beside what they own."""
@@ -253,8 +249,8 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         domains=tuple(_domain(machine, uuid) for uuid in sorted(machine.domains)),
         volumes=tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, (o, _, _) in sorted(machine.volumes.items())),
         data=tuple(
-            FileSnapshot(name=n, size_bytes=0, owner=None if n in machine.data_nobodys else n.split(".")[1])
-            for n in sorted(machine.data)
+            FileSnapshot(name=n, size_bytes=0, length_bytes=long, owner=_owner(machine, n))
+            for n, (long, _) in sorted(machine.data.items())
             if n.count(".") == 2  # in no pool
         ),
         pools=tuple(pool.snapshot for pool in machine.pools.values()),
@@ -267,6 +263,10 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         features=("uefi", "tpm"),
         cpu=HostCpu(model="AMD EPYC 9454", features="0123456789abcdef", page_kib=4),
     )
+
+
+def _owner(machine: FakeMachine, volume: str) -> str | None:
+    return None if volume in machine.data_nobodys else volume.split(".")[1]
 
 
 def nics_of(machine: FakeMachine) -> tuple[HostNic, ...]:

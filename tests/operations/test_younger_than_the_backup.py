@@ -66,7 +66,7 @@ def test_it_is_taken_over_as_it_was_and_nothing_of_it_is_touched(young: tuple[Co
     assert vm == replace(lost, operation=vm.operation, created_at=vm.created_at, spec=spec)
     assert plane.machine(T4_HOST).state() == before
     volumes = [one.volume for one in plane.services.volumes.list(None)]
-    assert [(volume.full_name, volume.limits) for volume in volumes] == [("default/data", LIMITS)]
+    assert [(of.full_name, of.size_bytes, of.limits) for of in volumes] == [("default/data", SIZE, LIMITS)]
 
 
 def test_it_lives_on_as_any_other_and_its_host_is_settled(young: tuple[ControlPlane, Vm]) -> None:

@@ -165,7 +165,8 @@ class DataVolumes:
             if files.is_partial(path):
                 continue
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
-            volumes.append(FileSnapshot(name=name, size_bytes=files.taken(path), owner=self._owner(name)))
+            taken, length, owner = files.taken(path), path.lstat().st_size, self._owner(name)
+            volumes.append(FileSnapshot(name=name, size_bytes=taken, owner=owner, length_bytes=length))
         return tuple(volumes)
 
     def is_open(self, path: str) -> bool:

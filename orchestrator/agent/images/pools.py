@@ -326,7 +326,7 @@ def _observed(pool: Mount, owners: Mapping[str, str]) -> _Observed:
         ours = sum(files.taken(path) for kind in _HOLD for path in _listed(pool.directory / kind))
         present = ((file, vm, pool.directory / "volumes" / file) for file, vm in owners.items())
         disks = tuple(
-            FileSnapshot(name=file, size_bytes=path.stat().st_size, owner=vm)
+            FileSnapshot(name=file, size_bytes=files.taken(path), owner=vm)
             for file, vm, path in sorted(present)
             if path.exists() and pool_id is not None and is_the_pool(pool_of(file) or "", pool_id)
         )

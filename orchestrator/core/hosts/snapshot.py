@@ -189,6 +189,8 @@ class FileSnapshot:
     size_bytes: int
     """What it takes of the disk, without its holes."""
     owner: str | None
+    length_bytes: int = 0
+    """Of a data volume, what its guest sees; 0: it is none, or an older agent does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True)

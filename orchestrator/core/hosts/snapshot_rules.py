@@ -273,7 +273,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "shared": Bound(MAX_CPU + 1, MAX_CPU), "pinned": Bound(MAX_CPU + 1, MAX_CPU), "threads": Bound(MAX_CPU + 1),
         "nodes": Bound(_SMALL + 1, _SMALL), "page_kib": Bound(2**24), "page_mib": Bound(_SMALL + 1, HOST_MIB),
     },
-    FileSnapshot: {"size_bytes": Bound(_FILE)},
+    FileSnapshot: {"size_bytes": Bound(_FILE), "length_bytes": Bound(_FILE)},
     FabricSnapshot: {"partitions": Bound(_PARTITIONS), "problem": Bound(_MAX_PROBLEMS)},
     ObservedPartition: {"id": Bound(_NUMBER), "modules": Bound(_GPUS, _SMALL)},
     NumaNode: {

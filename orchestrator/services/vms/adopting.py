@@ -219,7 +219,7 @@ class AdoptionService:
 
     def _take_volumes(self, tx: Transaction, vm: Vm, snapshot: HostSnapshot, capacity: HostCapacity) -> None:
         """Of one that is taken over: those that the database does not know come with it."""
-        sizes = {item.name: item.size_bytes for item in snapshot.data}
+        sizes = {item.name: item.length_bytes or item.size_bytes for item in snapshot.data}
         limits = {known.volume: known.limits for known in vm.spec.volume_limits}
         for item in vm.spec.volumes:
             own = limits.get(item, DiskLimits())

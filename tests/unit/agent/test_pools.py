@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.images import disk_images, volume_copies
+from orchestrator.agent.images import disk_images, files, volume_copies
 from orchestrator.agent.images import pools as pools_module
 from orchestrator.agent.images.disk_images import read_header
 from orchestrator.agent.images.pools import MARKER
@@ -124,7 +124,7 @@ def test_a_disk_is_made_on_the_pools_own_copy_of_the_image(disks: tuple[Host, Ho
     digest = image.name.partition(".")[0]
     refused("image.in_use", Conflict, lambda: two.storage.delete_image(digest, "raw"))
     (_, (seen,)), (_, unseen) = (host.storage.shared.observe() for host in disks)
-    assert (seen.name, seen.owner, unseen) == (DISK, VM, ())
+    assert (seen.name, seen.owner, seen.size_bytes, unseen) == (DISK, VM, files.taken(one.disk), ())
     assert one.storage.delete_volume(VM, DISK).changed
     assert [list((one.shared / kind).iterdir()) for kind in ("volumes", "leases")] == [[], []]
     assert one.storage.delete_image(digest, "raw").changed

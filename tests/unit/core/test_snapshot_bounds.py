@@ -69,8 +69,8 @@ def at(value: Any, path: Path) -> Any:
 
 NUMBERS = list(leaves(FULL, int))
 _LARGE = {
-    "at", "until", "storage_free_bytes", "storage_total_bytes", "size_bytes", "disk_bytes", "capacity_bytes",
-    "free_bytes", "bytes_per_s", "bytes_per_s_max",
+    "at", "until", "storage_free_bytes", "storage_total_bytes", "size_bytes", "length_bytes", "disk_bytes",
+    "capacity_bytes", "free_bytes", "bytes_per_s", "bytes_per_s_max",
 }  # fmt: skip
 """Seconds since the epoch, and bytes."""
 
