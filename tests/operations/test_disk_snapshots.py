@@ -116,6 +116,26 @@ def test_a_copy_that_goes_on_is_ended_by_a_cancel_and_by_a_delete_of_the_vm(
         assert (machine.volumes, machine.copying) == ({}, {})
 
 
+def test_what_is_copied_back_has_its_room_until_it_is_in_the_disks_place(plane: ControlPlane) -> None:
+    do(plane, lambda p: p.services.vms.stop("default", "train"))
+    vm = vm_of(plane)
+    size = vm.spec.disk_bytes
+    with plane.store.begin() as tx:
+        tx.quotas.put(Limit(tenant="default", resource="disk", amount=2 * size // MIB))
+    operation = own.restore(plane)
+    assert disk_held(plane)[0] == 3 * size, "whatever the tenant may have for good"
+    assert [its.taken_of for its in vm_of(plane).snapshots] == ["running", None]
+    plane.engine.drain()
+    assert plane.services.operations.get(str(operation)).state == "done"
+    assert vm_of(plane).snapshots == vm.snapshots
+    assert disk_held(plane)[0] == 2 * size
+    plane.machine(T4_HOST).free_bytes = 0
+    plane.observer.observe(T4_HOST)
+    with pytest.raises(NoCapacity) as full:
+        own.restore(plane)
+    assert full.value.code == "host.disk"
+
+
 def test_a_file_that_is_gone_changes_nothing(plane: ControlPlane) -> None:
     vm = vm_of(plane)
     do(plane, lambda p: p.services.vms.stop("default", "train"))

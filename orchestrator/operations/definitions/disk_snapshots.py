@@ -25,9 +25,9 @@ DELETE_SNAPSHOT = Definition(
 
 RESTORE_SNAPSHOT = Definition(
     kind="restore_snapshot",
-    steps=(disk_snapshots.CHECKED, disk_snapshots.COPY_BACK, disk_snapshots.COPIED, disk_snapshots.RESTORE),
+    steps=(disk_snapshots.COPY_CLAIMED, disk_snapshots.COPY_BACK, disk_snapshots.COPIED, disk_snapshots.RESTORE),
     stuck=vm_record.mark_stuck,
-    abandoned=vm_record.say_stopped,
+    abandoned=disk_snapshots.stopped_without_copy,
     no_return=disk_snapshots.COPIED,
 )
 """About a stopped VM. Until it is copied whole nothing has changed; then it is put in the disk's place."""

@@ -11,7 +11,7 @@ from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import snapshot_file
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.vm_record import as_before
+from orchestrator.operations.steps.vm_record import as_before, say_stopped
 
 _ASK_AGAIN_S: Final = 1.0
 
@@ -40,6 +40,22 @@ def forget(context: Context) -> None:
 def _not_claimed(context: Context) -> None:
     forget(context)
     as_before(context)
+
+
+def _copy_not_claimed(context: Context) -> None:
+    _forget_copy(context)
+    as_before(context)
+
+
+def _forget_copy(context: Context) -> None:
+    with context.begin() as tx:
+        tx.disk_snapshots.remove(context.subject, context.text("copy_id"))
+
+
+def stopped_without_copy(context: Context) -> None:
+    """Nothing of the copy is left on the host."""
+    _forget_copy(context)
+    say_stopped(context)
 
 
 def _take(context: Context) -> str:
@@ -84,6 +100,7 @@ def _restore(context: Context) -> str:
     size = vm.spec.disk_bytes
     put = RestoreSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=size, copy=copy)
     copied(context, put)
+    context.write_at_end(lambda tx: tx.disk_snapshots.remove(vm.id, context.text("copy_id")))
     return _name(context)
 
 
@@ -109,6 +126,7 @@ DELETE = Step(
     no_undo_reason="what was in it is gone",
     remains=_file_text,
 )
+COPY_CLAIMED = Step(name="copy_claimed.1", title="claim the disk", do=_name, undo=_copy_not_claimed)
 COPY_BACK = Step(name="copy_snapshot.1", title="copy the snapshot", do=_copy_back, undo=_drop_copy, remains=_copy_text)
 COPIED = Step(name="snapshot_copied.1", title="go on to the end", do=_name, undo=lambda _: None)
 """From here it is not cancelled: the disk may be replaced."""

@@ -13,6 +13,7 @@ from orchestrator.core.vms.image import short_of
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
+from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.images import known_image
 from orchestrator.services.messages import CreateVm, Started
@@ -51,18 +52,28 @@ class VmSnapshots:
             check_may_change(vm)
             check_settled(tx, vm)
             _check_one_more(vm, name)
-            size, clock, viewed = vm.spec.disk_bytes, self.planner.clock, fleet.host(vm.host)
-            made = DiskSnapshot(id=self.planner.ids.new_uuid(), name=name, size_bytes=size, created_at=clock.now())
+            made = self._drawn(vm, name)
             within_quota(tx, replace(vm, snapshots=(*vm.snapshots, made)), vm)
-            if viewed is None:
-                raise _no_disk(vm)
-            overcommit = self.planner.index.overcommit.of(viewed.seen.host)
-            try:
-                tx.disk_snapshots.add(vm, made, capacity_of(viewed.facts, overcommit).disk_bytes)
-            except ClaimLost as error:
-                raise _no_disk(vm) from error
-            started = self._begin(tx, "create_snapshot", tx.vms.find_id(vm.id) or vm, made)
+            started = self._begin(tx, "create_snapshot", self._added(tx, fleet, vm, made), made)
         return self._submitted(started)
+
+    def _drawn(self, vm: Vm, name: str) -> DiskSnapshot:
+        """``name``: "": as its id begins."""
+        drawn = self.planner.ids.new_uuid()
+        name, size = name or f"copy-{drawn[:8]}", vm.spec.disk_bytes
+        return DiskSnapshot(id=drawn, name=name, size_bytes=size, created_at=self.planner.clock.now())
+
+    def _added(self, tx: Transaction, fleet: FleetIndex, vm: Vm, snapshot: DiskSnapshot) -> Vm:
+        """With its room claimed. :raises NoCapacity: ``host.disk``"""
+        viewed = fleet.host(vm.host)
+        if viewed is None:
+            raise _no_disk(vm)
+        overcommit = self.planner.index.overcommit.of(viewed.seen.host)
+        try:
+            tx.disk_snapshots.add(vm, snapshot, capacity_of(viewed.facts, overcommit).disk_bytes)
+        except ClaimLost as error:
+            raise _no_disk(vm) from error
+        return tx.vms.find_id(vm.id) or vm
 
     def delete(self, tenant: str, vm_name: str, name: str) -> Started:
         """:raises NotFound: ``vm.unknown``, ``snapshot.unknown``; :raises Conflict: ``vm.busy``, ``vm.suspended``"""
@@ -74,18 +85,21 @@ class VmSnapshots:
         return self._submitted(started)
 
     def restore(self, tenant: str, vm_name: str, name: str) -> Started:
-        """What was written to the VM's disk since is gone. The snapshot stays.
+        """What was written to the VM's disk since is gone. The snapshot stays. Until it is done, what is copied is one
+        more that is unfinished, and has its room on the host whatever the tenant's quota is.
 
         :raises NotFound: ``vm.unknown``, ``snapshot.unknown``
-        :raises Conflict: ``vm.busy``: it runs; ``vm.suspended``, ``snapshot.unfinished``"""
-        with self.store.begin() as tx:
+        :raises Conflict: ``vm.busy``: it runs; ``vm.suspended``, ``snapshot.unfinished``
+        :raises NoCapacity: ``host.disk``"""
+        with self.planner.index.current() as fleet, self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
             snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
             check_state(vm, "stopped")
             check_idle(tx, vm)
             snapshot = _taken(vm, name)
-            copy: dict[str, object] = {"copy_id": self.planner.ids.new_uuid()}
-            started = self._begin(tx, "restore_snapshot", vm, snapshot, copy)
+            copy = self._drawn(vm, "")
+            vm = self._added(tx, fleet, vm, copy)
+            started = self._begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id})
         return self._submitted(started)
 
     def _begin(
