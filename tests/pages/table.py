@@ -239,7 +239,8 @@ TABLE: Final[dict[str, Page]] = {
         }
     ),
     "docs/howto/snapshots.md": Page(
-        before=("vgpuctl create-vm train -p t4-2q",), after=("vgpuctl delete-vm train --yes",)
+        before=("vgpuctl create-vm train -p t4-2q",),
+        after=("vgpuctl delete-vm train --yes", "vgpuctl delete-vm twin --yes"),
     ),
     "docs/howto/share-disks.md": Page(
         exits={"vgpuctl doctor": GONE_HOSTS},
