@@ -37,7 +37,11 @@ def find_model(catalogue: Catalogue, name: str) -> GpuModel | str:
         return exact
     wanted = _words(name)
     own = [model for model in catalogue.gpu_models if wanted and wanted == _words(model.name)]
-    named = [model for model in catalogue.gpu_models if name in model.driver_names]
+    named = [
+        model
+        for model in catalogue.gpu_models
+        if name in model.driver_names or (len(wanted) > 1 and wanted in map(_words, model.driver_names))
+    ]  # a word alone is a family: there are many H100 beside the one that its driver calls so
     telling = (model for model in catalogue.gpu_models if not model.named_by_id)
     models = own or named or [model for model in telling if wanted and wanted <= _all_words(model)]
     geometries = {catalogue_geometry(catalogue, model.name, ALL_KINDS).key[1:3] for model in models}

@@ -17,6 +17,9 @@ from orchestrator.core.offerings.offering import Offering, VmSize, vm_size
 from orchestrator.core.offerings.rules import MAX_GPUS
 
 _WHOLE_GPUS = re.compile(r"gpu:(?P<count>[1-9][0-9]?)", re.ASCII)
+_TYPE_NUMBER = re.compile(r"(?:nvidia-)?[0-9]+", re.ASCII | re.IGNORECASE)
+"""As directories of sysfs and ``current_vgpu_type`` have it."""
+_MAKER = re.compile(r"(?:nvidia\.com/)?(?:(?:nvidia|grid|tesla|mig)-)*", re.ASCII)
 
 
 class Profiles:
@@ -91,14 +94,24 @@ class Profiles:
 
     def _unknown(self, name: str, host_types: Collection[str]) -> NotFound:
         known = [*self.offerings, *host_types, *self.catalogue.type_names, *self.catalogue.profile_names]
-        near = near_names(name, known)
-        if name.startswith("gpu:"):
+        meant = _spelling(name[:80])
+        near = tuple(dict.fromkeys(other for other in known if _spelling(other) == meant)) or near_names(name, known)
+        if _TYPE_NUMBER.fullmatch(name):
+            hint = "numbers of types differ from driver to driver: 'vgpuctl profile list' has their names"
+        elif name.startswith("gpu:"):
             hint = f"write gpu:1 to gpu:{MAX_GPUS} for whole GPUs"
         elif near:
             hint = f"did you mean {', '.join(near)}?"
         else:
             hint = "'vgpuctl profile list' shows the offerings; NVIDIA's names and gpu:N work too"
         return NotFound("profile.unknown", f"no profile is called {name[:80]!a}", hint=hint)
+
+
+def _spelling(name: str) -> str:
+    """What is left of a name however tools and manuals write it: ``t4-4q`` of ``grid_t4-4q``, ``NVIDIA T4-4Q`` and
+    ``GRID T4-4Q``; ``1g.10gb`` of ``MIG 1g.10gb``, ``1g.10gb+me`` of ``nvidia.com/mig-1g.10gb.me``."""
+    plain = re.sub(r"[\s_-]+", "-", name.strip().casefold())
+    return re.sub(r"gb\.me\b", "gb+me", _MAKER.sub("", plain, count=1))
 
 
 def _bare(type_name: str) -> str:

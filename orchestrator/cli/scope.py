@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import InvalidInput, VgpuctlError
-from orchestrator.core.names import check_name
+from orchestrator.core.names import check_name, name_or_id
 
 _TENANT: Final = "vgpuctl.tenant"
 """In click's context: what ``--tenant`` or a name has said. The session has it for the hint of a failure."""
@@ -32,7 +32,7 @@ def scoped_name(ctx: typer.Context, text: str, what: str) -> str:
     if slash and any(parameter.name == "tenant" for parameter in ctx.command.params):
         note_tenant(ctx, check_name(tenant, what="tenant"))
         text = name
-    checked = check_name(text, what=what)
+    checked = name_or_id(text, what=what)
     session = ctx.find_root().obj
     if isinstance(session, CliSession):
         session.named.setdefault(what, []).append(checked)

@@ -31,6 +31,14 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
+def name_or_id(text: str, *, what: str) -> str:
+    """The same as :func:`check_name`, or a UUID as others print it, in lower case: no name has a capital letter.
+
+    :raises InvalidInput: ``<what>.name_invalid``
+    """
+    return text.lower() if is_uuid(text.lower()) else check_name(text, what=what)
+
+
 def check_name(text: str, *, what: str) -> str:
     """The name itself when it is legal.
 

@@ -233,13 +233,22 @@ def parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(str, subnets))
 
 
+def subnet_hint(text: str, example: str) -> str:
+    """How a network that is refused is written: ``10.88.7.0/24`` of ``10.88.7.5/24``, else as the example."""
+    try:
+        network = ip_network(text if "/" in text else "", strict=False)
+    except ValueError:
+        return f"write it as {example}"
+    return f"write it as {network}"
+
+
 def _subnet(text: str) -> Subnet:
     try:
         subnet = ip_network(text)
     except ValueError:
         subnet = None
     if subnet is None or text not in {str(subnet), subnet.with_netmask}:
-        hint = "write it as 10.88.1.0/24 or fd00:88:1::/64" if subnet is None else f"write it as {subnet}"
+        hint = subnet_hint(text, "10.88.1.0/24 or fd00:88:1::/64")
         raise InvalidInput("network.subnet_invalid", f"{ascii(text)[:60]} is not an IP network", hint=hint)
     if isinstance(subnet, IPv6Network):
         fits = subnet.prefixlen == _IPV6_BITS and any(subnet.subnet_of(own) for own in _IPV6)

@@ -16,6 +16,7 @@ from typing import Final, Literal, get_args
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import check_name, near
+from orchestrator.core.overlay import subnet_hint
 
 Direction = Literal["in", "out"]
 """``in``: to the VM."""
@@ -238,7 +239,7 @@ def _range(text: str) -> str:
     except ValueError:
         network = None
     if network is None or address != text:
-        raise _invalid(f"range {ascii(text)[:60]}", "write it as 10.0.0.0/8, 192.0.2.7/32 or 2001:db8::/32")
+        raise _invalid(f"range {ascii(text)[:60]}", subnet_hint(address, "10.0.0.0/8, 192.0.2.7/32 or 2001:db8::/32"))
     return str(network)
 
 

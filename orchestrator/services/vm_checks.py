@@ -31,7 +31,8 @@ def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
         return vm
     known_tenant(tx, tenant)
     others = tx.vms.list(tenant=tenant)
-    meant = [other for other in others if other.id.startswith(name)] if len(name) >= _SHORTEST_ID else []
+    beginning = name.lower()
+    meant = [other for other in others if other.id.startswith(beginning)] if len(name) >= _SHORTEST_ID else []
     if len(meant) != 1:
         names = [other.spec.name for other in others]
         raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint=near(name, names, "vgpuctl list-vms"))

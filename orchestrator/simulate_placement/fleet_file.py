@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -129,9 +129,10 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
     return tuple(groups)
 
 
-_HINT = (
-    "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard, modes_allowed, driver,"
-    " refuses_drivers, sticky_drivers, readings, numa_nodes, hugepages_gib and mediated"
+_NEEDED: Final = [name for name, field in HostGroup.model_fields.items() if field.is_required()]
+_HINT: Final = (
+    f"a group has {', '.join(_NEEDED)} and, if wanted,"
+    f" {', '.join(name for name in HostGroup.model_fields if name not in _NEEDED)}"
 )
 
 

@@ -22,6 +22,7 @@ from orchestrator.cli.table import Column, Fit, Listing, age, field, render_tabl
 from orchestrator.cli.tree import new_group
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import is_uuid
 from orchestrator.core.operation import FINISHED, OperationState, check_kind, unknown_operation
 
 app = new_group("Watch operations; ways out when one is stuck.")
@@ -31,8 +32,7 @@ Id = Annotated[
 ]
 
 
-FULL_ID: Final = 36
-_BEGINNING: Final = re.compile("[0-9a-f-]{1,36}")
+_BEGINNING: Final = re.compile("[0-9a-f-]{1,35}", re.ASCII | re.IGNORECASE)
 SHORT_ID: Final = 8
 """Digits that people copy; every command takes as many as tell operations apart."""
 
@@ -79,9 +79,11 @@ def full_id(session: CliSession, text: str) -> str:
 
     :raises NotFound: ``operation.unknown``; :raises InvalidInput: ``operation.ambiguous``
     """
-    if len(text) >= FULL_ID or not _BEGINNING.fullmatch(text):
+    if is_uuid(text.lower()):
+        return text.lower()
+    if not _BEGINNING.fullmatch(text):
         return text
-    matches = [str(operation["id"]) for operation in session.client.operations(limit=2, beginning=text)]
+    matches = [str(operation["id"]) for operation in session.client.operations(limit=2, beginning=text.lower())]
     if not matches:
         raise unknown_operation(text)
     if len(matches) > 1:

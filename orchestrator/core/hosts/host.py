@@ -161,7 +161,7 @@ def check_address(text: str) -> str:
     raise InvalidInput(
         "host.address_invalid",
         f"{ascii(text)[:60]} is not an address",
-        hint="give an IP address (without a zone) or a DNS name, and the port with --port",
+        hint="give an IP address (without a zone) or a DNS name alone; --user and --port say the rest",
     )
 
 

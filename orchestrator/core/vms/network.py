@@ -20,7 +20,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.bridges import Uplink, is_ipv4
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import is_name, near
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetwork, subnet_hint
 
 DEFAULT_NAME = "default"
 """What a VM gets when no network is named: its tenant's own, made when first needed. Of hosts it is libvirt's own."""
@@ -153,9 +153,8 @@ def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
     except ValueError:
         subnet = None
     if subnet is None or text not in {str(subnet), subnet.with_netmask}:  # Python also takes 10.88.1.0/024
-        raise InvalidInput(
-            "network.subnet_invalid", f"{ascii(text)[:60]} is not an IPv4 network", hint="write it as 10.88.1.0/24"
-        )
+        hint = subnet_hint(text, "10.88.1.0/24") if ":" not in text else "write it as 10.88.1.0/24"
+        raise InvalidInput("network.subnet_invalid", f"{ascii(text)[:60]} is not an IPv4 network", hint=hint)
     if not 16 <= subnet.prefixlen <= 28 or not any(subnet.subnet_of(private) for private in _PRIVATE):
         raise InvalidInput(
             "network.subnet_invalid",

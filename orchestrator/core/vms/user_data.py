@@ -86,6 +86,7 @@ def plain_user_data(text: str) -> str:
             "user data starts with a byte order mark, and cloud-init does not see what it is",
             hint="save it as UTF-8 without one",
         )
+    plain = plain.lstrip("\r\n")  # as cloud-init reads it: what comes out of templates often begins with an empty line
     first = plain.split("\n", 1)[0].rstrip("\r ")
     if _CLOUD_CONFIG.fullmatch(first) or first.startswith("#!") or _OF_WINDOWS.fullmatch(first):
         return plain

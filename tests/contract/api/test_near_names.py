@@ -88,3 +88,13 @@ def test_a_subject_is_found_beyond_the_newest_records(tmp_path: Path) -> None:
             plane.services.tenancy.tenants.create(f"later-{number}")
         found = TestClient(real_app(plane)).get("/v1/audit?subject=first&limit=1").json()
     assert [one["action"] for one in found] == ["create_tenant"]
+
+
+def test_a_vm_goes_by_its_id_however_its_letters_are_written(tmp_path: Path) -> None:
+    with plane_with(tmp_path, "t4") as plane:
+        plane.services.vms.create(create_vm())
+        api = TestClient(real_app(plane))
+        vm = str(api.get("/v1/vms/train?tenant=default").json()["id"])
+        assert vm != vm.upper()
+        for written in (vm, vm.upper(), vm[:8].upper()):
+            assert api.get(f"/v1/vms/{written}?tenant=default").json()["name"] == "train", written

@@ -51,6 +51,36 @@ def test_an_unknown_name_is_refused_with_what_may_have_been_meant(name: str, hin
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [
+        ("T4-2Q", "t4-2q, GRID T4-2Q"),
+        ("grid_t4-2q", "t4-2q, GRID T4-2Q"),
+        ("NVIDIA T4-2Q", "t4-2q, GRID T4-2Q"),
+        ("Tesla T4 2Q", "t4-2q, GRID T4-2Q"),
+        ("l40s_12Q ", "l40s-12q, NVIDIA L40S-12Q"),
+        ("H100-1-10C", "NVIDIA H100-1-10C"),
+        ("GRID H100-1-10C", "NVIDIA H100-1-10C"),
+        ("MIG 1g.10gb", "1g.10gb"),
+        ("nvidia.com/mig-1g.10gb", "1g.10gb"),
+        ("mig-1g.10gb.me", "1g.10gb+me"),
+    ],
+)
+def test_a_name_as_manuals_and_tools_write_it_is_answered_with_that_one_alone(written: str, known: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        shipped_profiles().resolve(written)
+    assert caught.value.hint == f"did you mean {known}?"
+    for name in known.split(", "):
+        assert shipped_profiles().resolve(name).name == name
+
+
+@pytest.mark.parametrize("number", ["nvidia-223", "223"])
+def test_a_number_of_a_type_is_answered_with_where_their_names_are(number: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        shipped_profiles().resolve(number)
+    assert caught.value.hint == "numbers of types differ from driver to driver: 'vgpuctl profile list' has their names"
+
+
 def test_a_hostile_name_cannot_draw_on_the_terminal() -> None:
     with pytest.raises(NotFound) as caught:
         shipped_profiles().resolve("\x1b[2J\n" + "x" * 10_000)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orchestrator.cli import progress
+from orchestrator.cli.commands.operation import full_id
 from orchestrator.cli.live import LiveSteps
 from orchestrator.cli.progress import PlainLines, follow
 from orchestrator.cli.session import CliSession
 from orchestrator.client.failures import failure_of
-from orchestrator.core.errors import Bug, Fatal, Stuck, Unknown, error_to_dict
+from orchestrator.core.errors import Bug, Fatal, NotFound, Stuck, Unknown, error_to_dict
 
 
 def step_of(title: str, state: str, message: str = "") -> dict[str, Any]:
@@ -124,3 +126,16 @@ def test_an_operation_that_only_misses_its_host_is_said_to_go_on_by_itself() -> 
 
 def test_a_failure_without_a_reason_is_a_bug() -> None:
     assert isinstance(failure_of(operation_of("undone")), Bug)
+
+
+def test_an_operation_goes_by_its_id_in_capital_letters_whole_or_cut() -> None:
+    whole = "6b5b7d09-c5af-4732-9d0c-d7169d86674d"
+
+    class Listed:
+        def operations(self, *, limit: int, beginning: str) -> list[dict[str, Any]]:
+            return [{"id": whole}][:limit] if whole.startswith(beginning) else []
+
+    session: Any = SimpleNamespace(client=Listed())
+    assert [full_id(session, text) for text in (whole, whole.upper(), "6B5B7D", "6b5")] == [whole] * 4
+    with pytest.raises(NotFound):
+        full_id(session, "6B5B8")

@@ -35,6 +35,23 @@ def test_other_networks_are_refused(text: str) -> None:
     assert caught.value.code == "network.subnet_invalid"
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("10.88.7.5/24", "10.88.7.0/24"),
+        ("192.168.4.9/255.255.255.0", "192.168.4.0/24"),
+        ("10.88.7.0/024", "10.88.7.0/24"),
+        ("10.88.7.0", "10.88.1.0/24"),
+        ("fd00::1/64", "10.88.1.0/24"),
+    ],
+)
+def test_an_address_within_a_network_is_answered_with_the_network(text: str, hint: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_subnet(text, ())
+    assert caught.value.hint == f"write it as {hint}"
+    assert parse_subnet(hint, ()) == hint
+
+
 def test_subnets_do_not_overlap() -> None:
     with pytest.raises(Conflict) as caught:
         parse_subnet("10.88.0.0/23", ("10.88.1.0/24",))

@@ -24,6 +24,20 @@ def test_what_is_no_range_of_machines_is_refused(text: str) -> None:
     assert refused.value.code == "network.subnet_invalid"
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("10.0.0.1/24", "10.0.0.0/24"),
+        ("fd00:88:1::5/64", "fd00:88:1::/64"),
+        ("10.0.0.0", "10.88.1.0/24 or fd00:88:1::/64"),
+    ],
+)
+def test_an_address_within_a_range_is_answered_with_the_range(text: str, hint: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_subnets((text,))
+    assert refused.value.hint == f"write it as {hint}"
+
+
 def test_subnets_of_one_network_are_apart_and_few() -> None:
     with pytest.raises(Conflict):
         parse_subnets(("10.0.0.0/16", "10.0.3.0/24"))

@@ -80,6 +80,15 @@ def test_ports_of_what_has_none_are_refused_with_words_that_work() -> None:
     assert refused.value.hint == "write tcp or udp instead, or leave the ports out"
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"), [("10.0.0.5/8", "10.0.0.0/8"), ("2001:db8::7/32", "2001:db8::/32"), ("all", "10.0.0.0/8, ")]
+)
+def test_an_address_within_a_range_is_answered_with_the_range(text: str, hint: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_rule(SecurityRule(direction="in", remote=text))
+    assert str(refused.value.hint).startswith(f"write it as {hint}")
+
+
 def test_ports_are_typed_as_one_or_a_range() -> None:
     assert [parse_ports(text) for text in (None, "443", "8000-8080")] == [(None, None), (443, 443), (8000, 8080)]
     for text in ("", "-", "1-", "-1", "1-2-3", "http", "٣", "1" * 99):

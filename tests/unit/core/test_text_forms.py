@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address, split_pci_address
-from orchestrator.core.names import check_name
+from orchestrator.core.names import check_name, name_or_id
 from orchestrator.core.units import GIB, MIB, TIB, parse_duration, parse_size, show_size
 
 ROOT = Path(__file__).parents[3]
@@ -32,6 +32,14 @@ def test_a_hostile_name_is_refused_in_one_printable_line(name: str) -> None:
     assert caught.value.message.isascii()
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < 120
+
+
+def test_an_id_in_capital_letters_is_that_id_and_any_other_name_with_them_is_refused() -> None:
+    vm = "edb955c6-2a04-4843-9fde-ac1136f98ace"
+    assert name_or_id(vm.upper(), what="vm") == name_or_id(vm, what="vm") == vm
+    for text in ("Upper", vm.upper() + "0", vm.upper()[:-1]):
+        with pytest.raises(InvalidInput):
+            name_or_id(text, what="vm")
 
 
 @pytest.mark.parametrize("name", ["a", "train-1", "0", "a" * 63])

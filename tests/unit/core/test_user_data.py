@@ -93,6 +93,12 @@ def test_other_user_data_is_refused(text: str) -> None:
     assert caught.value.code == "user_data.unsupported"
 
 
+@pytest.mark.parametrize("before", ["\n", "\r\n\n"])
+def test_empty_lines_before_it_are_left_out_as_cloud_init_does(before: str) -> None:
+    assert plain_user_data(f"{before}#cloud-config\nx: 1\n") == "#cloud-config\nx: 1\n"
+    assert plain_user_data(packed(f"{before}#!/bin/sh\n")) == "#!/bin/sh\n"
+
+
 @pytest.mark.parametrize("text", ["\ufeff#cloud-config\n", packed("\ufeff#!/bin/sh\n")])
 def test_a_byte_order_mark_is_named(text: str) -> None:
     with pytest.raises(InvalidInput, match="byte order mark"):

@@ -180,6 +180,16 @@ def test_a_file_that_is_empty_or_no_text_is_refused_at_its_first_line(tmp_path: 
         list(read_requests(path))
 
 
+def test_every_field_of_a_group_is_named_when_one_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("- {count: 1}")
+    with pytest.raises(InvalidInput) as caught:
+        read_fleet(path, shipped())
+    hint = str(caught.value.hint)
+    assert hint.startswith("a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, name, ")
+    assert [name for name in ("pools", "lacks", "nics_per_host", "mediated") if name not in hint] == []
+
+
 def test_a_wrong_header_is_named(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("id,arrive\n")
@@ -187,7 +197,7 @@ def test_a_wrong_header_is_named(tmp_path: Path) -> None:
         list(read_requests(path))
 
 
-@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "A100-80GB", "A100 SXM4 80GB", "nvidia l40s"])
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "A100-80GB", "A100 SXM4 80GB", "nvidia l40s", "H100 PCIe"])
 def test_gpu_models_go_by_the_names_that_people_use(tmp_path: Path, name: str) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(f"- {{count: 1, gpu_model: {name}, gpus_per_host: 4, vcpus: 8, memory_gib: 8}}")
