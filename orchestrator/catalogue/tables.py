@@ -7,8 +7,9 @@ import csv
 import io
 import types
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -147,4 +148,18 @@ def describe(detail: ErrorDetails, form: type[BaseModel] | None = None) -> str:
     if near is not None:
         return f"{field}: {message}; did you mean {near}?"
     shown = "" if detail["type"] == "missing" else f", got {ascii(detail['input'])[:60]}"
-    return f"{field or 'the file'}: {message}{shown}"
+    return f"{field or 'the file'}: {message}{shown}{_how_to_write(detail)}"
+
+
+_EXAMPLES: Final = {"memory": "4GiB", "disk": "20GiB", "size": "200GiB", "lease": "8h"}
+"""Of texts that people write as a number."""
+
+
+def _how_to_write(detail: ErrorDetails) -> str:
+    """What YAML reads otherwise than it was meant."""
+    kind, value = detail["type"], detail["input"]
+    if kind == "string_type" and isinstance(value, bool | int | float | date):
+        example = _EXAMPLES.get(str(detail["loc"][-1]))
+        return f": say the unit, like {example}" if example else ": a text stands in quotes"
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit()
+    return ": a number stands without quotes" if kind == "int_type" and is_number else ""

@@ -50,7 +50,7 @@ class LinedYaml:
                 loader.dispose()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
-            raise invalid([Problem(file=file, line=line, reason=f"not YAML: {error.problem}")]) from error
+            raise invalid([Problem(file=file, line=line, reason=_why_not(error, text, line))]) from error
         except (yaml.YAMLError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise invalid([Problem(file=file, line=0, reason=f"not YAML: {reason}")]) from error
@@ -79,6 +79,13 @@ def read_yaml(path: Path) -> LinedYaml:
     if text is None:
         raise invalid([Problem(file=str(path), line=0, reason=f"larger than {MAX_BYTES // 1024} KiB")])
     return LinedYaml(str(path), text)
+
+
+def _why_not(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
+    if isinstance(error, yaml.composer.ComposerError):
+        return "a second document begins here: put each into a file of its own"
+    indented = any(start.lstrip(" ").startswith("\t") for start in text.split("\n")[line - 1 : line])
+    return f"not YAML: {'a tab stands before it, where spaces indent' if indented else error.problem}"
 
 
 def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:

@@ -33,6 +33,14 @@ MANIFEST = {
         "tenants.0.qouta: there is no such field; did you mean quota?",
     "schema_version: 1\nofferings:\n  - {name: a, kind: mig, scheduler: {polcy: best_effort}}\n":
         "offerings.0.scheduler.polcy: there is no such field; did you mean policy?",
+    f"{VM} labels: {{team: 1}}}}\n": "3: vms.0.labels.team: is no text, got 1: a text stands in quotes",
+    f"{VM} labels: {{since: 2026-12-01}}}}\n": "got datetime.date(2026, 12, 1): a text stands in quotes",
+    f"{VM} memory: 4}}\n": "vms.0.memory: is no text, got 4: say the unit, like 4GiB",
+    f"{VM} lease: 8}}\n": "vms.0.lease: is no text, got 8: say the unit, like 8h",
+    f"{VM} vcpus: '4'}}\n": "vms.0.vcpus: is no whole number, got '4': a number stands without quotes",
+    "schema_version: 1\n---\nschema_version: 1\n":
+        "2: a second document begins here: put each into a file of its own",
+    "schema_version: 1\nvms:\n\t- name: a\n": "3: not YAML: a tab stands before it, where spaces indent",
 }  # fmt: skip
 
 
