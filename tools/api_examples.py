@@ -17,6 +17,7 @@ from typing import Any, Final
 from starlette.testclient import TestClient
 
 from orchestrator.api.openapi import EXAMPLES_FILE
+from orchestrator.api.routes.backups import BackupAnswer
 from orchestrator.api.routes.floating_addresses import FloatingAddressAnswer
 from orchestrator.api.routes.network_paths import NetworkPathAnswer
 from orchestrator.api.routes.network_traffic import NetworkFlowsAnswer, NetworkTrafficAnswer
@@ -24,6 +25,7 @@ from orchestrator.api.schemas.vm_parts import DiskSnapshotAnswer, snapshot_membe
 from orchestrator.core.northbound.trace import Judgement
 from orchestrator.core.readings.flows import Flow
 from orchestrator.core.security_groups import ANYWHERE, SecurityRule
+from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.services.floating_addresses import FloatingInfo
 from orchestrator.services.network_paths import NetworkPath
@@ -69,6 +71,11 @@ SNAPSHOT: Final = DiskSnapshot(
     id="2f1c7c5e-6f0e-5b52-9a37-0d7c1a4f8e21", name="before-upgrade", size_bytes=1024**3, created_at=1796119200.0,
     taken_of="running",
 )  # fmt: skip
+BACKUP: Final = Backup(
+    id="9d3f2b0a-1c4e-5d6f-8a7b-6c5d4e3f2a1b", target="nas", tenant="default", vm_name="train", host=T4_HOST,
+    vm="2f1c7c5e-6f0e-5b52-9a37-0d7c1a4f8e22", size_bytes=1024**3, created_at=1796119200.0, taken_of="running",
+    added_bytes=52428800,
+)  # fmt: skip
 OFFERING: Final = {"name": "small", "kind": "time_sliced", "vgpu_type": "GRID T4-2Q"}
 REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "vms", {**VM, "name": "render"}), ("GET", "vms/train", None), ("GET", "readings/vms", None),
@@ -103,6 +110,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "findings/look", None), ("POST", "findings/repair", None), ("POST", "vms/render/stop", {}),
     ("POST", "vms/render/move/plan", {}), ("POST", "vms/render/resize/plan", {"profile": "t4-2q"}),
     ("POST", "security-groups", {"name": "web"}), ("POST", "pools", {"name": "fast"}), ("GET", "pools/fast", None),
+    ("POST", "backup-targets", {"name": "nas"}),
 )  # fmt: skip
 HTTPS: Final = SecurityRule(direction="in", protocol="tcp", first_port=443)
 PATH: Final = NetworkPath(
@@ -142,6 +150,8 @@ def examples() -> dict[str, Any]:
     found["NetworkPath"] = NetworkPathAnswer.of(PATH).model_dump(mode="json")
     found["FloatingAddress"] = FloatingAddressAnswer.copied(FLOATING).model_dump(mode="json")
     found["DiskSnapshot"] = DiskSnapshotAnswer.model_validate(snapshot_members(SNAPSHOT)).model_dump(mode="json")
+    found["BackupSecret"] = {"secret": "GOOD_FOR_ALL_BACKUPS"}
+    found["Backup"] = BackupAnswer.copied(BACKUP).model_dump(mode="json")
     found["NetworkFlows"] = NetworkFlowsAnswer.of(FLOWS).model_dump(mode="json")
     found["NetworkTraffic"] = NetworkTrafficAnswer.of(TRAFFIC).model_dump(mode="json")
     return dict(sorted(found.items()))

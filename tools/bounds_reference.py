@@ -17,6 +17,7 @@ from orchestrator.core.security_groups import MAX_GROUPS, MAX_RULES, MAX_USES
 from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
 from orchestrator.core.tenancy.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
 from orchestrator.core.tenancy.tenant import MAX_ENDED_TOKENS, MAX_MEMBERS, MAX_TOKENS_OF_TENANT
+from orchestrator.core.vms.backup import MAX_OF_TENANT as MAX_BACKUPS
 from orchestrator.core.vms.console_session import MAX_OF_ACTOR
 from orchestrator.core.vms.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MAX_OF_TENANT
 from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
@@ -93,14 +94,16 @@ BOUNDS: Final = (
     Bound("copies of disks, measured", "two hosts", f"{MAX_OF_PAIR}", "copies", "", ("disk_copies",)),
     Bound("streams of events", "tenant", f"{MAX_STREAMS_OF_TENANT}", "at once", "server.streams_busy"),
     Bound("events", "site", "settings `events_kept`, `events_kept_days`", "events, days", "", ("events",)),
+    Bound("backups", "tenant", f"{MAX_BACKUPS:,}", "backups", "backup.too_many", ("backups",)),
     Bound("webhooks", "tenant", f"{MAX_WEBHOOKS}", "webhooks", "webhook.too_many", ("webhooks",)),
     Bound("what a host tells", "look", f"{OBSERVED_BYTES:,}", "bytes", "agent.answer_invalid",
           ("snapshots", "looks", "gpus", "findings")),
 )  # fmt: skip
 
 OF_OPERATORS: Final = frozenset({
-    "meta", "hosts", "host_usage", "images", "driver_bundles", "driver_lock", "maintenances", "offerings", "pools",
-    "controllers", "unreached_hosts", "controller_doors", "invitations", "tenants", "quotas", "policies",
+    "backup_targets", "meta", "hosts", "host_usage", "images", "driver_bundles", "driver_lock", "maintenances",
+    "offerings", "pools", "controllers", "unreached_hosts", "controller_doors", "invitations",
+    "tenants", "quotas", "policies",
 })  # fmt: skip
 """Tables that operators and servers alone add rows to, or that have a row for each host or tenant."""
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from orchestrator.core.actions.backups import UsesRepository
 from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.errors import Unknown
@@ -17,6 +18,7 @@ _ROUND_S: Final = 2.0
 _END_S: Final = 120.0
 """Less than a controller waits for an answer. What was copied may still have to be written down."""
 
+Copying = CopiesDisk | UsesRepository
 Work = Callable[..., ActionResult]
 """Given the action, and what is set when it is to end."""
 
@@ -24,7 +26,7 @@ Work = Callable[..., ActionResult]
 class _Copy:
     """``wanted``: by which operation, and for what."""
 
-    def __init__(self, wanted: tuple[str, CopiesDisk], work: Work) -> None:
+    def __init__(self, wanted: tuple[str, Copying], work: Work) -> None:
         self.wanted, self.ended = wanted, threading.Event()
         self._work = work
         self._outcome: ActionResult | BaseException | None = None
@@ -45,20 +47,20 @@ class _Copy:
 
 
 class Copies:
-    """One of each VM at a time; all that is asked here is asked in the VM's turn."""
+    """One in each turn (of a VM; of a backup that is verified or removed) at a time; all is asked for in that turn."""
 
     def __init__(self) -> None:
         self._of_vms: dict[str, _Copy] = {}
 
-    def go_on(self, action: CopiesDisk, operation: str, work: Work) -> ActionResult:
+    def go_on(self, turn: str, action: Copying, operation: str, work: Work) -> ActionResult:
         """Begin it, unless it is begun. How it ended, or that it is unfinished: then it is to be asked for again."""
-        copy = self._of_vms.get(action.vm)
+        copy = self._of_vms.get(turn)
         if copy is None:
-            copy = self._of_vms[action.vm] = _Copy((operation, action), work)
+            copy = self._of_vms[turn] = _Copy((operation, action), work)
         copy.thread.join(_ROUND_S)
         if copy.thread.is_alive():
             return ActionResult(changed=True, unfinished=True)
-        del self._of_vms[action.vm]
+        del self._of_vms[turn]
         return copy.outcome()
 
     def end_others(self, vm: str, operation: str, action: HostAction | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.agent.relay import DEFAULT_SOCKET
 from orchestrator.core.hosts.pool import DIRECTORY
+from orchestrator.core.vms.backup import DIRECTORY as BACKUPS
 
 CONFIG_FILE = Path("/etc/vgpuctl-agent/config.json")
 SOCKET_FILE = Path(DEFAULT_SOCKET)
@@ -77,6 +78,11 @@ class Paths:
     def pools(self) -> Path:
         """Directories of several hosts are mounted below it."""
         return self.storage / DIRECTORY
+
+    @cached_property
+    def backups(self) -> Path:
+        """Targets of backups are mounted below it."""
+        return self.storage / BACKUPS
 
     @cached_property
     def ledger(self) -> Path:

@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from orchestrator.agent.attachments.kind import Handlers, Kinds
-from orchestrator.agent.copies import Copies
+from orchestrator.agent.copies import Copies, Copying
 from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.images.backups import BackupsOfDisks
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
@@ -26,7 +27,8 @@ from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.actions.disk_snapshots import CopiesDisk, CopySnapshot, RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.backups import RemoveBackup, VerifyBackup
+from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -317,7 +319,7 @@ class Parts:
             LeaveDisks: storage.shared.leave,
         }
         handlers |= {**switches.settings.handlers, **self.parameters.handlers}
-        handlers |= self.nics.handlers
+        handlers |= {**self.nics.handlers, **BackupsOfDisks(storage).handlers}
         for kind in self.kinds.values():
             handlers |= kind.handlers
         return handlers
@@ -329,7 +331,10 @@ def _is_newer(token: FencingToken, than: FencingToken) -> bool:
 
 
 def _turn_of(action: HostAction) -> str:
-    """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer."""
+    """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer, and to a backup,
+    which takes long."""
+    if isinstance(action, VerifyBackup | RemoveBackup):
+        return f"backup {action.backup}"
     if isinstance(action, DeclarePool | WithdrawPool):
         return f"pool {action.name}"
     pool = pool_of(getattr(action, "volume", ""))
@@ -350,11 +355,12 @@ class Performer:
 
         :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
         """
-        with self.turn(_turn_of(action), token, action):
+        turn = _turn_of(action)
+        with self.turn(turn, token, action):
             self._wanted.before(action)
             handler = self._handlers[type(action)]
-            if isinstance(action, CopiesDisk):
-                result = self._copies.go_on(action, token.operation, handler)
+            if isinstance(action, Copying):
+                result = self._copies.go_on(turn, action, token.operation, handler)
             else:
                 result = handler(action)
             if not isinstance(action, SettleLedger):

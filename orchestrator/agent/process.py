@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import IO
@@ -30,14 +31,26 @@ class ChildTalksTooMuch(Exception):
     """The child printed more than was asked of it, and was told to die."""
 
 
-_ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+PROGRAMS = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where children are looked for."""
+_ENVIRONMENT = {"LC_ALL": "C", "PATH": PROGRAMS}
 _KEPT_OUTPUT = 8192
 _DEATH_SECONDS = 0.2
+_PIECE = 1024 * 1024
 _POLL_S = 0.5
 
 
-def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None, ended: Event | None = None) -> Finished:
+def run(
+    argv: Sequence[str],
+    *,
+    limit_s: float,
+    most_bytes: int | None = None,
+    ended: Event | None = None,
+    environment: Mapping[str, str] | None = None,
+    stdin: IO[bytes] | None = None,
+) -> Finished:
     """Run ``argv`` to its end. ``most_bytes``: of a program that need not be believed. ``ended``: set when it must.
+    ``environment``: beside what all children have.
 
     :raises ChildHangs: it did not end within ``limit_s`` or before ``ended``. It is not waited for: a process in the
         kernel's uninterruptible sleep cannot be killed, and whoever waits for it hangs as well.
@@ -46,10 +59,10 @@ def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None, e
     """
     process = subprocess.Popen(
         list(argv),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**_ENVIRONMENT, **_library_path()},
+        env={**_ENVIRONMENT, **_library_path(), **(environment or {})},
         close_fds=True,
     )
     try:
@@ -62,6 +75,51 @@ def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None, e
         _reap(process)
         raise ChildHangs(f"{argv[0]} did not end within {limit_s:g} s") from error
     return Finished(process.returncode, output[-_KEPT_OUTPUT:].decode(errors="replace"))
+
+
+def pour(
+    argv: Sequence[str],
+    take: Callable[[bytes], object],
+    *,
+    limit_s: float,
+    ended: Event,
+    environment: Mapping[str, str],
+) -> Finished:
+    """Run ``argv`` and give ``take`` what it prints, piece by piece; the output that is returned is stderr's. What
+    ``take`` raises ends it.
+
+    :raises ChildHangs: as :func:`run`; :raises OSError: it could not be started."""
+    deadline = time.monotonic() + limit_s
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(
+            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints,
+            env={**_ENVIRONMENT, **_library_path(), **environment},
+        )  # fmt: skip
+        try:
+            while piece := _piece(process, deadline, ended):
+                take(piece)
+            process.wait(_DEATH_SECONDS + max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            raise ChildHangs(f"{argv[0]} did not end within {limit_s:g} s") from error
+        finally:
+            process.kill()
+            _reap(process)
+        complaints.seek(0)
+        return Finished(process.returncode, complaints.read(_KEPT_OUTPUT).decode(errors="replace"))
+
+
+def _piece(process: subprocess.Popen[bytes], deadline: float, ended: Event) -> bytes:
+    """b"": it prints nothing any more. :raises subprocess.TimeoutExpired: it is to end"""
+    if process.stdout is None:
+        return b""
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdout, selectors.EVENT_READ)
+        while not ready.select(_POLL_S):
+            if ended.is_set() or time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(process.args, 0.0)
+    if ended.is_set():
+        raise subprocess.TimeoutExpired(process.args, 0.0)
+    return os.read(process.stdout.fileno(), _PIECE)
 
 
 def _until(process: subprocess.Popen[bytes], limit_s: float, ended: Event) -> bytes:

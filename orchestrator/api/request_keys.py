@@ -23,6 +23,7 @@ WITHOUT: Final = frozenset(
         "POST /v1/webhooks/{name}/test",
         "POST /v1/vms/plan",
         "POST /v1/vms/{name}/console-tickets",
+        "POST /v1/backup-targets/{name}/secret",
         "POST /v1/hosts/scan",
         "POST /v1/findings/look",
         "POST /v1/server/stop",

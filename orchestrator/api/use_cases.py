@@ -50,6 +50,7 @@ from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.security_groups import SecurityGroupService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
+from orchestrator.services.vms.backups import BackupTargets, VmBackups
 from orchestrator.services.vms.capacity import CapacityService
 from orchestrator.services.vms.disk_snapshots import VmSnapshots
 from orchestrator.services.vms.driver_answers import AskedDrivers
@@ -75,6 +76,8 @@ class Services:
     network_cards: NetworkCards
     suspension: VmSuspension
     disk_snapshots: VmSnapshots
+    backup_targets: BackupTargets
+    backups: VmBackups
     guest_access: GuestAccessService
     consoles: ConsoleService
     guests: GuestService
@@ -185,6 +188,8 @@ def services_of(
         resizing=VmResizing(store=store, engine=engine, planner=planner, moving=moving),
         suspension=suspension,
         disk_snapshots=VmSnapshots(store=store, engine=engine, planner=planner),
+        backup_targets=BackupTargets(store=store, planner=planner),
+        backups=VmBackups(store=store, engine=engine, planner=planner),
         guest_access=access,
         consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),

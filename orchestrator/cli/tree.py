@@ -79,6 +79,7 @@ ENTRIES: Final = {
     "security-group": CommandEntry("security_group", "app", "Who may reach VMs, and whom they may reach."),
     "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
     "pool": CommandEntry("pool", "app", "Directories that several hosts mount, for disks."),
+    "backup": CommandEntry("backup", "app", "Backups of VMs' disks, which outlive VMs and hosts."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
     "policy": CommandEntry("policy", "app", "Leases, priorities and maintenance of a tenant's VMs."),
@@ -110,7 +111,8 @@ SECTIONS: Final = {
         "adopt-vm", "events", "console", "vnc", "ssh", "vm",
     ),
     "What VMs are made of": (
-        "profile", "image", "network", "security-group", "volume", "pool", "capacity", "explain",
+        "profile", "image", "network", "security-group", "volume", "pool", "backup", "capacity",
+        "explain",
     ),
     "As files": ("plan", "diff", "apply", "export", "schema"),
     "Hosts and GPUs": ("host", "gpu", "health", "mig", "driver", "maintenance", "simulate", "inventory"),

@@ -91,7 +91,8 @@ _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' wh
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
 NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("rebalance",), _ELSEWHERE),
-    **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild", "backup", "restore"), _COPY),
+    **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild"), _COPY),
+    **dict.fromkeys(("backups", "restore"), "'vgpuctl backup --help' backs VMs' disks up and restores them"),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),
     **dict.fromkeys(("queue", "reserve", "reservation"), "'vgpuctl explain -p PROFILE' tells what would make room"),

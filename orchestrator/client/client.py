@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.client.connection import path_of, pause_s
+from orchestrator.client.disk_calls import Body
 from orchestrator.client.failures import failure_of
-from orchestrator.client.site_calls import Body, SiteCalls
+from orchestrator.client.site_calls import SiteCalls
 from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.operation import FINISHED
 

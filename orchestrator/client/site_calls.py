@@ -7,19 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.client.connection import path_of
 from orchestrator.client.content import Content
+from orchestrator.client.disk_calls import Body, DiskCalls
 
 if TYPE_CHECKING:
-    from orchestrator.client.connection import Connection
     from orchestrator.client.generated import models
 
-Body = Mapping[str, object]
 
-
-class SiteCalls:
+class SiteCalls(DiskCalls):
     """Over one connection, which ends with it."""
 
     def suspend_vm(self, name: str, tenant: str) -> models.Started:
@@ -32,50 +30,6 @@ class SiteCalls:
     def discard_suspended_vm(self, name: str, tenant: str) -> models.Started:
         """What it had in memory is gone then."""
         return self._post(path_of("vms", name, "discard-suspended"), tenant=tenant)
-
-    def limit_volume(self, name: str, limits: Body, tenant: str) -> models.Started:
-        """``max_bytes_per_s``, ``max_iops``; 0: none. Also while a VM runs that has it."""
-        return self._post(path_of("volumes", name, "limit"), limits, tenant=tenant)
-
-    def snapshots(self, name: str, tenant: str) -> list[models.DiskSnapshot]:
-        """Of the VM's disk, oldest first."""
-        return self._get(path_of("vms", name, "snapshots"), tenant=tenant)
-
-    def create_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
-        """Of the disk of a VM, which may run."""
-        return self._post(path_of("vms", name, "snapshots"), {"name": snapshot}, tenant=tenant)
-
-    def delete_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
-        return self._delete(path_of("vms", name, "snapshots", snapshot), tenant=tenant)
-
-    def restore_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
-        """In the place of the disk of a stopped VM; what was written since is gone."""
-        return self._post(path_of("vms", name, "snapshots", snapshot, "restore"), tenant=tenant)
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
-
-    def _get(self, path: str, **query: object) -> Any:
-        return self.connection.call("GET", path, query=query)
-
-    def _list(self, path: str, **query: object) -> list[Any]:
-        return self.connection.pages(path, query)
-
-    def _post(self, path: str, body: Body | None = None, **query: object) -> Any:
-        return self.connection.call("POST", path, body if body is not None else {}, query, keyed=True)
-
-    def _ask(self, path: str, body: Body, **query: object) -> Any:
-        """By POST what takes no key: its answer is secret, or is to be new each time."""
-        return self.connection.call("POST", path, body, query)
-
-    def _delete(self, path: str, **query: object) -> Any:
-        return self.connection.call("DELETE", path, query=query)
 
     def web_ticket(self) -> Mapping[str, Any]:
         """A ``ticket`` that logs a browser in once, within a minute, as ``actor``; ``address``: of the server's pages

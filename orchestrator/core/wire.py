@@ -20,6 +20,7 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from orchestrator.core.actions import (
+    backups,
     disk_snapshots,
     fabric,
     gpu_cards,
@@ -31,6 +32,7 @@ from orchestrator.core.actions import (
     vgpu_settings,
     volumes,
 )
+from orchestrator.core.actions.backups import UsesRepository
 from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -48,9 +50,10 @@ from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 _HOMES: Final = (
-    host_actions, disk_snapshots, fabric, gpu_cards, nics, pools, settle_ledger, suspension, vgpu_settings, volumes,
+    host_actions, backups, disk_snapshots, fabric, gpu_cards, nics, pools, settle_ledger, suspension, vgpu_settings,
+    volumes,
 )  # fmt: skip
-_KINDS: Final = (HostAction, MakesDevice, RemovesDevice, CopiesDisk, SetGpuSetting, RestoreGpuSetting)
+_KINDS: Final = (HostAction, MakesDevice, RemovesDevice, CopiesDisk, UsesRepository, SetGpuSetting, RestoreGpuSetting)
 
 ACTIONS: Final[dict[str, type[HostAction]]] = {
     name: found

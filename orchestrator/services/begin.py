@@ -10,6 +10,7 @@ from typing import Final
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.pool import Pool
 from orchestrator.core.operation import FINISHED, UNFINISHED, UNSETTLED, Operation
+from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
@@ -23,7 +24,12 @@ CONVERTS: Final = "convert_network"
 
 
 def new_operation(
-    kind: str, about: Vm | Host | Volume | Pool | Network | str, *, clock: Clock, ids: Ids, why: str | None = None
+    kind: str,
+    about: Vm | Host | Volume | Pool | Network | Backup | str,
+    *,
+    clock: Clock,
+    ids: Ids,
+    why: str | None = None,
 ) -> Operation:
     """Queued, with all its steps pending. ``about``: the id alone of a VM that is not there any more. ``why`` it begins
     where nobody asked for it itself, in words that name nothing of others: a tenant whose request has it begun is
@@ -43,11 +49,11 @@ def new_operation(
     )
 
 
-def _named(about: Vm | Host | Volume | Pool | Network | str) -> tuple[str, str, str | None]:
+def _named(about: Vm | Host | Volume | Pool | Network | Backup | str) -> tuple[str, str, str | None]:
     """What it is stored under, what people call it, and whose it is."""
     if isinstance(about, Vm):
         return about.id, about.full_name, about.spec.tenant
-    if isinstance(about, Volume):
+    if isinstance(about, Volume | Backup):
         return about.id, about.full_name, about.tenant
     if isinstance(about, Pool):
         return about.id, about.name, None

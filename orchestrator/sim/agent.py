@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.core.actions.backups import UsesRepository
 from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
@@ -31,6 +32,7 @@ from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim import (
+    backups,
     disk_snapshots,
     gpu_settings,
     mig_actions,
@@ -171,8 +173,8 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
     if machine.keep_effects:
         machine.effects.append(effect)
     before = machine.copying.pop(effect.vm or "", None)
-    if isinstance(action, CopiesDisk) and before != (token.operation, action):
-        machine.copying[action.vm] = token.operation, action
+    if isinstance(action, CopiesDisk | UsesRepository) and before != (token.operation, action):
+        machine.copying[effect.vm or ""] = token.operation, action
         return ActionResult(changed=True, unfinished=True)
     return HANDLERS[type(action)](machine, action)
 
@@ -195,6 +197,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **pool_actions.HANDLERS,
     **plugging.HANDLERS,
     **disk_snapshots.HANDLERS,
+    **backups.HANDLERS,
     **SETTLING,
     AcceptGpus: vgpu_actions.accept,
     ManageGpus: manage,

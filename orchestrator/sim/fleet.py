@@ -126,7 +126,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
 
     :raises InvalidInput: ``fleet.invalid``
     """
-    fleet, pools = SimulatedFleet(), dict[str, SimulatedPool]()
+    fleet, pools, backups = SimulatedFleet(), dict[str, SimulatedPool](), dict[str, int]()
     for number, group in enumerate(read_groups(fleet_file, catalogue)):
         kinds = [_kind(group, catalogue)] * group.gpus_per_host
         partitions = {partition.partition_id: partition.module_ids for partition in partitions_of(group, catalogue)}
@@ -141,6 +141,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
             machine.refuses_drivers = frozenset(group.refuses_drivers)
             machine.readings = group.readings
             machine.pools = {name: pools.setdefault(name, SimulatedPool(name)) for name in group.pools}
+            machine.backups = backups
             machine.sticky_drivers = frozenset(group.sticky_drivers)
             fleet.add(f"{name}{DOMAIN}", machine)
     return fleet

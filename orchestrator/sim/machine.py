@@ -153,6 +153,8 @@ class SimulatedMachine:
     images: set[str] = field(default_factory=set)
     pools: dict[str, SimulatedPool] = field(default_factory=dict)
     """By name; other machines have them too."""
+    backups: dict[str, int] = field(default_factory=dict)
+    """Id → bytes of its disk; other machines have them too."""
     networks: dict[str, str | None] = field(default_factory=dict)
     """Name → subnet; None: on a bridge of the host."""
     bridges: tuple[Bridge, ...] = BRIDGES

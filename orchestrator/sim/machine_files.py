@@ -68,6 +68,7 @@ class MachineFiles:
             "kernel": _plain(kernel),
             "active_partitions": sorted(kernel.fabric.active) if kernel.fabric is not None else [],
             "machine": _plain(machine),
+            "backups": machine.backups,
         }
         part.write_text(json.dumps(state))
         part.replace(self._directory / address)
@@ -102,6 +103,7 @@ class MachineFiles:
             kernel.fabric.active = set(kept["active_partitions"])
         _put(kernel, kept["kernel"])
         _put(machine, kept["machine"])
+        machine.backups.update(kept.get("backups", {}))
         return True
 
 

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services of data volumes and pools."""
+"""The services of data volumes, pools and backups."""
 
 from __future__ import annotations
 
 from orchestrator.ports.engine import Engine
 from orchestrator.services.pools import PoolService
+from orchestrator.services.vms.backups import BackupTargets, VmBackups
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.store.database import Store
 
 
-def of_disks(store: Store, engine: Engine, planner: Planner) -> tuple[VolumeService, PoolService]:
+def of_disks(
+    store: Store, engine: Engine, planner: Planner
+) -> tuple[VolumeService, PoolService, BackupTargets, VmBackups]:
+    pools = PoolService(store=store, engine=engine, planner=planner, observe=lambda _host: None)
+    backups = VmBackups(store=store, engine=engine, planner=planner)
     volumes = VolumeService(store=store, engine=engine, planner=planner)
-    return volumes, PoolService(store=store, engine=engine, planner=planner, observe=lambda _host: None)
+    return volumes, pools, BackupTargets(store=store, planner=planner), backups

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from orchestrator.core.actions.backups import UsesRepository
 from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
@@ -259,7 +260,7 @@ def lost_answer(name: str) -> Unknown:
 def _perform(machine: FakeMachine, action: HostAction, operation: str) -> ActionResult:
     """A copy of a disk is done when it is asked for again."""
     before = machine.copying.pop(getattr(action, "vm", ""), None)
-    if isinstance(action, CopiesDisk) and before != (operation, action):
-        machine.copying[action.vm] = operation, action
+    if isinstance(action, CopiesDisk | UsesRepository) and before != (operation, action):
+        machine.copying[getattr(action, "vm", "")] = operation, action
         return ActionResult(changed=True, unfinished=True)
     return perform_on(machine, action)

@@ -367,7 +367,7 @@ class InMemory:
             store, clock, ids, engine, self.networks
         )
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
-        self.volumes, self.pools = of_disks(store, engine, planner)
+        self.volumes, self.pools, self.backup_targets, self.backups = of_disks(store, engine, planner)
         self.provider_networks, self.floating_addresses = outside
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
         self.provisioning = provisioning(store, clock, ids, engine)

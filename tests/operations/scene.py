@@ -23,6 +23,7 @@ from tests.fakes.fake_actions import lose_ledger, take_network_away
 from tests.fakes.fake_host import no_fault
 from tests.fakes.recount import miscounted
 from tests.operations import (
+    backups,
     cards_of_vms,
     disk_snapshots,
     driver_swaps,
@@ -52,7 +53,7 @@ _VOLATILE = (
 """``epoch`` among them: a higher one harms nobody, and a step done twice raises it twice."""
 _MEMORY = Path("/dev/shm")
 
-NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up", "provision_vm", "fence_host"})
+NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up", "provision_vm", "fence_host", "verify_backup"})
 """Kinds that end ``undone`` with what they did left as it is."""
 
 
@@ -276,7 +277,7 @@ SCENES = (
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
     *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES, *shared_instances.CASES)),
     *(Scene(*case) for case in (*mediated_instances.CASES, *moves.CASES, *pools.CASES, *suspending.CASES)),
-    *(Scene(*case) for case in disk_snapshots.CASES),
+    *(Scene(*case) for case in (*disk_snapshots.CASES, *backups.CASES)),
     *(Scene(*case) for case in (*resizes.CASES, *cards_of_vms.CASES, *evacuations.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],

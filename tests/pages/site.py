@@ -56,6 +56,11 @@ class Site:
         """The newest one."""
         return str(self.client().operations(limit=1)[0]["id"])
 
+    @property
+    def backup(self) -> str:
+        """The newest one."""
+        return str(self.client().backups(None)[-1]["id"])
+
 
 @contextmanager
 def site(directory: Path) -> Iterator[Site]:

@@ -238,6 +238,12 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl network explain": "the same",
         }
     ),
+    "docs/howto/back-up-vms.md": Page(
+        words={"BACKUP": "{backup}"},
+        before=("vgpuctl create-vm train -p t4-2q",),
+        after=("vgpuctl delete-vm train --yes", "vgpuctl backup target delete nas --yes"),
+        elsewhere={"printf": "hosts in memory have no repository", "restic": "the same"},
+    ),
     "docs/howto/snapshots.md": Page(
         before=("vgpuctl create-vm train -p t4-2q",),
         after=("vgpuctl delete-vm train --yes", "vgpuctl delete-vm twin --yes"),

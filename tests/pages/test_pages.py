@@ -79,7 +79,7 @@ class Reader:
             text = text.replace(f"\0{number}\0", self.page.words[word])
         for name in ("here", "state", "recipient", "soon"):
             text = text.replace(f"{{{name}}}", str(getattr(self, name))) if f"{{{name}}}" in text else text
-        for name in ("url", "files", "operation", "digest"):
+        for name in ("url", "files", "operation", "backup", "digest"):
             text = text.replace(f"{{{name}}}", str(getattr(self.place, name))) if f"{{{name}}}" in text else text
         return text.replace("{site}", str(self.place.state)).replace("{root}", str(ROOT))
 

@@ -142,11 +142,36 @@ def create_empty(path: Path, *, size_bytes: int) -> None:
 def copy_overlay(
     source: Path, target: Path, *, base: Path, base_format: ImageFormat, limit_s: int, ended: threading.Event
 ) -> None:
-    """What a qcow2 file shows that lies on ``base`` or on nothing, to a new one on ``base``, until ``ended``. What is
-    opened is said here, to the last file: a QEMU that its guest took over can write any header into a disk.
+    """What a qcow2 file shows that lies on ``base`` or on nothing, to a new one on ``base``, until ``ended``.
 
     :raises Conflict: ``vm.file_foreign``: it lies on something else
     :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    out = ("-O", "qcow2", "-B", str(base), "-F", base_format)
+    shown = _shown(source, base, base_format)
+    _qemu_img("convert", "-q", *out, shown, str(target), limit_s=limit_s, ended=ended)
+
+
+def to_raw(
+    source: Path, target: Path, *, base: Path, base_format: ImageFormat, limit_s: int, ended: threading.Event
+) -> None:
+    """As :func:`copy_overlay`, to a raw file with holes."""
+    shown = _shown(source, base, base_format)
+    _qemu_img("convert", "-q", "-O", "raw", shown, str(target), limit_s=limit_s, ended=ended)
+
+
+def from_raw(source: Path, target: Path, *, limit_s: int, ended: threading.Event) -> None:
+    """What a raw file holds, to a qcow2 file on nothing.
+
+    :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    formats = ("-f", "raw", "-O", "qcow2")
+    _qemu_img("convert", "-q", *formats, str(source), str(target), limit_s=limit_s, ended=ended)
+
+
+def _shown(source: Path, base: Path, base_format: ImageFormat) -> str:
+    """For QEMU, which is told here what it opens, to the last file: a QEMU that its guest took over can write any
+    header into a disk.
+
+    :raises Conflict: ``vm.file_foreign``"""
     header, backing = read_header(source, "qcow2"), backing_of(source)
     if header.external_data or backing not in {None, str(base)}:
         hint = "look at the host: 'vgpuctl doctor --host HOST'"
@@ -154,9 +179,7 @@ def copy_overlay(
             "vm.file_foreign", "the VM's disk lies on a file that is not its", hint=hint, details=source.name
         )
     beneath = None if backing is None else _opened(base, base_format, None)
-    shown = f"json:{json.dumps(_opened(source, 'qcow2', beneath))}"
-    out = ("-O", "qcow2", "-B", str(base), "-F", base_format)
-    _qemu_img("convert", "-q", *out, shown, str(target), limit_s=limit_s, ended=ended)
+    return f"json:{json.dumps(_opened(source, 'qcow2', beneath))}"
 
 
 def make_larger(path: Path, *, size_bytes: int) -> None:

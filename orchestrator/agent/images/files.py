@@ -46,8 +46,7 @@ def written_whole(target: Path, *, mode: int, check: Callable[[], None] | None =
 
     :raises Fatal: ``host.disk_full``, ``host.storage_failed``
     """
-    part = target.with_name(f"{target.name}{_PARTIAL}{secrets.token_hex(8)}")
-    try:
+    with scratch(target) as part:
         yield part
         part.chmod(mode)
         sync(part)
@@ -55,6 +54,16 @@ def written_whole(target: Path, *, mode: int, check: Callable[[], None] | None =
             check()
         part.replace(target)
         sync(target.parent)
+
+
+@contextmanager
+def scratch(beside: Path) -> Iterator[Path]:
+    """A path to write to that is gone when the block ends, or when the agent is started again.
+
+    :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
+    part = beside.with_name(f"{beside.name}{_PARTIAL}{secrets.token_hex(8)}")
+    try:
+        yield part
     except OSError as error:
         raise storage_error(error) from error
     finally:

@@ -31,13 +31,21 @@ class Mount:
 
 def mounts(paths: Paths) -> Iterator[Mount]:
     """Directories below ours that something is mounted on, by name. Nothing there is opened."""
-    text = reading.text(paths.proc / "self/mountinfo") or ""
-    lines = [line.split() for line in text.splitlines()]
-    points = {_unescaped(fields[4]): _no_locks(fields[5:]) for fields in lines if len(fields) > 4}
-    for point, problem in sorted(points.items()):  # of two at one point the later one is seen
+    for point, fields in sorted(_points(paths).items()):
         path = Path(point)
         if path.parent == paths.pools and is_name(path.name) and len(path.name) <= MAX_NAME:
-            yield Mount(path.name, path, problem)
+            yield Mount(path.name, path, _no_locks(fields))
+
+
+def is_mounted(paths: Paths, directory: Path) -> bool:
+    """Whether something is mounted exactly there."""
+    return str(directory) in _points(paths)
+
+
+def _points(paths: Paths) -> dict[str, list[str]]:
+    """Mount point → the rest of its line; of two at one point the later one, which is seen."""
+    lines = [line.split() for line in (reading.text(paths.proc / "self/mountinfo") or "").splitlines()]
+    return {_unescaped(fields[4]): fields[5:] for fields in lines if len(fields) > 4}
 
 
 def _no_locks(fields: list[str]) -> str | None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.operations.definitions import disk_snapshots, hosts, repairs, vms
+from orchestrator.operations.definitions import backups, disk_snapshots, hosts, repairs, vms
 from orchestrator.operations.step import Definition
 
 DEFINITIONS: dict[str, Definition] = {
@@ -38,6 +38,10 @@ DEFINITIONS: dict[str, Definition] = {
         disk_snapshots.CREATE_SNAPSHOT,
         disk_snapshots.DELETE_SNAPSHOT,
         disk_snapshots.RESTORE_SNAPSHOT,
+        backups.BACK_UP_VM,
+        backups.RESTORE_BACKUP,
+        backups.VERIFY_BACKUP,
+        backups.DELETE_BACKUP,
         vms.ATTACH_NETWORK,
         vms.DETACH_NETWORK,
         vms.CONVERT_NETWORK,

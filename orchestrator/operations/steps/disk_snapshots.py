@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from orchestrator.core.actions.backups import UsesRepository
 from orchestrator.core.actions.disk_snapshots import CopiesDisk, CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume
 from orchestrator.core.units import show_size
@@ -16,7 +17,7 @@ from orchestrator.operations.steps.vm_record import as_before, say_stopped
 _ASK_AGAIN_S: Final = 1.0
 
 
-def copied(context: Context, action: CopiesDisk) -> ActionResult:
+def copied(context: Context, action: CopiesDisk | UsesRepository) -> ActionResult:
     """Asked for until it is done. Left when the operation is cancelled; what takes the step back ends it."""
     while (result := context.perform(action)).unfinished:
         context.pause(_ASK_AGAIN_S)
@@ -37,7 +38,7 @@ def forget(context: Context) -> None:
         tx.disk_snapshots.remove(context.subject, context.text("snapshot_id"))
 
 
-def _not_claimed(context: Context) -> None:
+def not_claimed(context: Context) -> None:
     forget(context)
     as_before(context)
 
@@ -67,11 +68,11 @@ def _take(context: Context) -> str:
     return f"{show_size(size)}, as after a power cut" if running else show_size(size)
 
 
-def _take_back(context: Context) -> None:
+def take_back(context: Context) -> None:
     context.perform(DeleteVolume(vm=context.subject, volume=_file(context)))
 
 
-def _delete(context: Context) -> str:
+def delete(context: Context) -> str:
     context.perform(DeleteVolume(vm=context.subject, volume=_file(context)))
     context.write_at_end(lambda tx: tx.disk_snapshots.remove(context.subject, context.text("snapshot_id")))
     return _name(context)
@@ -108,7 +109,7 @@ def _copy_text(context: Context) -> tuple[str, ...]:
     return (f"volume {_copy_file(context)} on host {context.host_name}, a copy of a snapshot",)
 
 
-def _file_text(context: Context) -> tuple[str, ...]:
+def file_text(context: Context) -> tuple[str, ...]:
     return (f"volume {_file(context)} on host {context.host_name}, a snapshot of VM {context.text('vm')}",)
 
 
@@ -116,15 +117,15 @@ def _disk_text(context: Context) -> tuple[str, ...]:
     return (f"the disk of VM {context.text('vm')} on host {context.host_name}: as it was, or as the snapshot",)
 
 
-CLAIMED = Step(name="snapshot_claimed.1", title="claim the disk", do=_name, undo=_not_claimed)
-TAKE = Step(name="take_snapshot.1", title="copy the disk", do=_take, undo=_take_back, remains=_file_text)
+CLAIMED = Step(name="snapshot_claimed.1", title="claim the disk", do=_name, undo=not_claimed)
+TAKE = Step(name="take_snapshot.1", title="copy the disk", do=_take, undo=take_back, remains=file_text)
 CHECKED = Step(name="snapshot_checked.1", title="check the state", do=_name, undo=as_before)
 DELETE = Step(
     name="delete_snapshot.1",
     title="remove the snapshot",
-    do=_delete,
+    do=delete,
     no_undo_reason="what was in it is gone",
-    remains=_file_text,
+    remains=file_text,
 )
 COPY_CLAIMED = Step(name="copy_claimed.1", title="claim the disk", do=_name, undo=_copy_not_claimed)
 COPY_BACK = Step(name="copy_snapshot.1", title="copy the snapshot", do=_copy_back, undo=_drop_copy, remains=_copy_text)

@@ -104,6 +104,9 @@ class TenantService:
             if images:
                 hint = f"'vgpuctl image remove {images[0]} --tenant {name}'"
                 raise Conflict("tenant.in_use", f"tenant {name} has {len(images)} images", hint=hint)
+            if backups := tx.backups.list((name,)):
+                hint = f"'vgpuctl backup list --tenant {name}'"
+                raise Conflict("tenant.in_use", f"tenant {name} has {len(backups)} backups", hint=hint)
             _check_keeps_nothing(tx, name)
             tx.operations.disown(name)
             tx.webhooks.remove_of(name)

@@ -51,11 +51,19 @@ class VmSnapshots:
             vm = known_vm(tx, tenant, vm_name)
             check_may_change(vm)
             check_settled(tx, vm)
-            _check_one_more(vm, name)
-            made = self._drawn(vm, name)
-            within_quota(tx, replace(vm, snapshots=(*vm.snapshots, made)), vm)
-            started = self._begin(tx, "create_snapshot", self._added(tx, fleet, vm, made), made)
+            vm, made = self.claim(tx, fleet, vm, name)
+            started = self._begin(tx, "create_snapshot", vm, made)
         return self._submitted(started)
+
+    def claim(self, tx: Transaction, fleet: FleetIndex, vm: Vm, name: str) -> tuple[Vm, DiskSnapshot]:
+        """The VM with one that is still to be taken, for which there is room.
+
+        :raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+        _check_one_more(vm, name)
+        made = self._drawn(vm, name)
+        within_quota(tx, replace(vm, snapshots=(*vm.snapshots, made)), vm)
+        return self._added(tx, fleet, vm, made), made
 
     def _drawn(self, vm: Vm, name: str) -> DiskSnapshot:
         """``name``: "": as its id begins."""

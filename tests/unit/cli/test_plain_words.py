@@ -116,7 +116,7 @@ def test_what_is_not_built_is_said_so_and_what_is_done_instead(word: str) -> Non
         ("vm migrate", "did you mean move?"),
         ("live-migrate-vm", "did you mean vm move?"),
         ("snapshot-vm", "did you mean vm snapshot?"),
-        ("backup-vm", "'vgpuctl export'"),
+        ("backup-vm", "did you mean backup?"),
         ("clone-vm", "'vgpuctl export'"),
         ("vm clone", "'vgpuctl export'"),
         ("volume grow", "did you mean resize?"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from orchestrator.core.actions.backups import UsesRepository
 from orchestrator.core.actions.disk_snapshots import CopiesDisk
 from orchestrator.core.actions.host_actions import HostAction, MakesDevice, RemovesDevice
 from orchestrator.core.actions.settle_ledger import KnownVm, KnownVolume
@@ -37,7 +38,7 @@ def _example(name: str) -> HostAction:
 def _actions_below(kind: type[HostAction]) -> Iterator[type[HostAction]]:
     """All but those that only say what some have alike."""
     for one in kind.__subclasses__():
-        if one not in {MakesDevice, RemovesDevice, CopiesDisk, SetGpuSetting, RestoreGpuSetting}:
+        if one not in {MakesDevice, RemovesDevice, CopiesDisk, UsesRepository, SetGpuSetting, RestoreGpuSetting}:
             yield one
         yield from _actions_below(one)
 
@@ -59,5 +60,5 @@ def test_an_action_has_an_inverse_about_the_same_thing_or_says_why_it_has_none(n
     if taken_back is not None:
         fields = {field.name for field in dataclasses.fields(taken_back)}
         shared = {field.name for field in dataclasses.fields(made)} & fields
-        assert shared & {"vm", "volume", "pool_id"}
+        assert shared & {"vm", "volume", "pool_id", "backup"}
         assert all(getattr(made, name) == getattr(taken_back, name) for name in shared)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of disks by restic: one repository for each VM below a target that is mounted here. What is in it is the
+disk as its guest sees it: no header that a guest's QEMU could have written is read when it comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from orchestrator.agent.images import files
+from orchestrator.agent.images.disk_images import from_raw, to_raw
+from orchestrator.agent.images.pool_mounts import is_mounted
+from orchestrator.agent.images.store import Storage
+from orchestrator.agent.process import PROGRAMS, ChildHangs, Finished, pour, run
+from orchestrator.core.actions.backups import (
+    FetchBackup,
+    RemoveBackup,
+    StoreBackup,
+    UsesRepository,
+    VerifyBackup,
+)
+from orchestrator.core.actions.host_actions import ActionResult, HostAction, ImageFormat
+from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, Unknown, VgpuctlError
+from orchestrator.core.vms.backup import DIRECTORY
+
+_FILE: Final = "disk"
+"""What a disk is called in its repository."""
+_LIMITS: Final = ("prlimit", "--as=4294967296", "--core=0", "--", "nice", "-n", "10")
+_ENVIRONMENT: Final = {"GOMAXPROCS": "2", "RESTIC_PROGRESS_FPS": "0.01"}
+_HOLE: Final = 64 * 1024
+_SIGNS: Final[tuple[tuple[str, type[VgpuctlError], str, str, str], ...]] = (
+    ("already locked", Retryable, "backup.busy", "another run of restic has the repository",
+     "wait for it; the lock of one that died on another host ends after half an hour"),
+    ("wrong password or no key", Fatal, "backup.password", "the repository has another password",
+     "is what is mounted there the target that it was made in?"),
+    ("no space left", Fatal, "backup.target_full", "the target of backups is full",
+     "make its file system larger, or 'vgpuctl backup delete ID' what is not needed"),
+    ("no snapshot", NotFound, "backup.missing", "the backup is not in its repository",
+     "is what is mounted there the target that it was made in?"),
+)  # fmt: skip
+"""What restic says → what it is."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """Of one VM. ``ended``: set when nobody wants what is done there any more."""
+
+    directory: Path
+    password: str
+    ended: threading.Event
+    limit_s: int
+
+    def tagged(self, tag: str) -> list[str]:
+        """Ids of the snapshots that have it; none where there is no repository. No lock is written, for which a full
+        target has no room."""
+        if not (self.directory / "config").exists():
+            return []
+        lines = self._run("snapshots", "--no-lock", "--json", "--tag", tag).splitlines()
+        snapshots = json.loads(next((line for line in lines if line.startswith("[")), "[]"))
+        return [str(snapshot["id"]) for snapshot in snapshots]
+
+    def make(self) -> None:
+        """Whole, unless it is there."""
+        if (self.directory / "config").exists():
+            return
+        part = self.directory.with_name(f"{self.directory.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        self._done("init", at=part)
+        part.rename(self.directory)
+        files.sync(self.directory.parent)
+
+    def add(self, file: Path, tag: str) -> str:
+        """By how many bytes it grew."""
+        with file.open("rb") as disk:
+            words = ("backup", "--json", "--host", "vgpuctl", "--tag", tag, "--stdin", "--stdin-filename", _FILE)
+            output = self._unlocked(lambda: self._run(*words, stdin=disk))  # nothing is read before it has the lock
+        summary = next(line for line in reversed(output.splitlines()) if '"summary"' in line)
+        return str(json.loads(summary)["data_added"])
+
+    def read(self, tag: str, take: Callable[[bytes], object]) -> None:
+        """What is in it, in order. restic compares each piece with its digest.
+
+        :raises NotFound: ``backup.missing``"""
+        snapshots = self.tagged(tag)
+        if not snapshots:
+            raise _error_of("no snapshot")
+        argv = self._argv("dump", "--no-lock", snapshots[-1], f"/{_FILE}")
+        try:
+            finished = pour(argv, take, limit_s=self.limit_s, ended=self.ended, environment=self._environment)
+        except ChildHangs as error:
+            raise _hung(error) from error
+        _judge(finished)
+
+    def remove(self, tag: str) -> None:
+        """With what no other one needs. Gone already is fine."""
+        if snapshots := self.tagged(tag):
+            self._done("forget", "--prune", *snapshots)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**_ENVIRONMENT, "RESTIC_PASSWORD": self.password}
+
+    def _argv(self, *words: str, at: Path | None = None) -> list[str]:
+        return [*_LIMITS, "restic", "--no-cache", "--repo", str(at or self.directory), *words]
+
+    def _done(self, *words: str, at: Path | None = None) -> str:
+        return self._unlocked(lambda: self._run(*words, at=at))
+
+    def _unlocked(self, once: Callable[[], str]) -> str:
+        """Once more without the locks of those that died here."""
+        try:
+            return once()
+        except Retryable:
+            self._run("unlock")
+            return once()
+
+    def _run(self, *words: str, at: Path | None = None, stdin: IO[bytes] | None = None) -> str:
+        try:
+            finished = run(
+                self._argv(*words, at=at), limit_s=self.limit_s, ended=self.ended, stdin=stdin,
+                environment=self._environment,
+            )  # fmt: skip
+        except ChildHangs as error:
+            raise _hung(error) from error
+        return _judge(finished)
+
+
+def _judge(finished: Finished) -> str:
+    if finished.code:
+        raise _error_of(finished.output)
+    return finished.output
+
+
+def _hung(error: ChildHangs) -> Unknown:
+    hint = "look at the host, and at what is mounted there"
+    return Unknown("backup.hung", "restic did not end in time", hint=hint, details=str(error))
+
+
+def _error_of(output: str) -> VgpuctlError:
+    for sign, family, code, message, hint in _SIGNS:
+        if sign in output.lower():
+            return family(code, message, hint=hint, details=output[-2000:])
+    return Fatal(
+        "backup.failed", "restic could not do it", hint="the details hold what it said", details=output[-2000:]
+    )
+
+
+@dataclass(frozen=True)
+class BackupsOfDisks:
+    """``ended``: set when nobody wants it any more; it is given up then, whatever is raised."""
+
+    storage: Storage
+
+    def store(self, action: StoreBackup, ended: threading.Event) -> ActionResult:
+        """:raises NotFound: ``snapshot.missing``, ``backup.no_target``, ``backup.no_restic``
+        :raises Fatal: ``host.disk_full``, ``volume.failed`` and those of :data:`_SIGNS`"""
+        repository = self._repository(action, ended)
+        if repository.tagged(action.backup):
+            return ActionResult(changed=False)
+        source = self.storage.paths.volumes / files.check_file_name(action.volume)
+        image = self.storage.image_beneath(action.of_vm, action.disk)
+        if image is None or not self.storage.is_ours(source, "volume", action.of_vm):
+            hint = "run the command again: it takes another one"
+            raise NotFound("snapshot.missing", "the snapshot is not on the host", hint=hint, details=source.name)
+        base, limit = self.storage.paths.images / image, action.limit_s
+        repository.make()
+        _check_free(source, base)
+        with files.scratch(source) as raw:
+            of_base: ImageFormat = "raw" if base.suffix == ".raw" else "qcow2"
+            to_raw(source, raw, base=base, base_format=of_base, limit_s=limit, ended=ended)
+            return ActionResult(changed=True, message=repository.add(raw, action.backup))
+
+    def fetch(self, action: FetchBackup, ended: threading.Event) -> ActionResult:
+        """:raises NotFound: ``backup.missing``, ``backup.no_target``, ``backup.no_restic``
+        :raises Conflict: ``host.foreign_file``, ``backup.larger``
+        :raises Fatal: ``host.disk_full``, ``volume.failed``; nothing is left"""
+        target = self.storage.paths.volumes / files.check_file_name(action.volume)
+        if self.storage.is_ours(target, "volume", action.vm):
+            return ActionResult(changed=False)
+        repository = self._repository(action, ended)
+        with (
+            self.storage.owned("volume", target, action.vm, "stopped"),
+            files.written_whole(target, mode=0o600) as part,
+            files.scratch(target) as raw,
+        ):
+            with raw.open("xb") as file:
+                repository.read(action.backup, Sparse(file.fileno(), action.disk_bytes).take)
+                file.truncate(action.disk_bytes)
+            from_raw(raw, part, limit_s=action.limit_s, ended=ended)
+        return ActionResult(changed=True)
+
+    def verify(self, action: VerifyBackup, ended: threading.Event) -> ActionResult:
+        """:raises Fatal: ``backup.damaged``, and those of :data:`_SIGNS`"""
+        counted = Sparse(None, action.size_bytes)
+        self._repository(action, ended).read(action.backup, counted.take)
+        if counted.size_bytes != action.size_bytes:
+            hint = "make another one: 'vgpuctl backup run NAME'"
+            text = f"the backup holds {counted.size_bytes} bytes, not {action.size_bytes}"
+            raise Fatal("backup.damaged", text, hint=hint)
+        return ActionResult(changed=False)
+
+    def remove(self, action: RemoveBackup, ended: threading.Event) -> ActionResult:
+        """Gone already is fine."""
+        self._repository(action, ended).remove(action.backup)
+        return ActionResult(changed=True)
+
+    @property
+    def handlers(self) -> dict[type[HostAction], Callable[..., ActionResult]]:
+        return {
+            StoreBackup: self.store,
+            FetchBackup: self.fetch,
+            VerifyBackup: self.verify,
+            RemoveBackup: self.remove,
+        }
+
+    def _repository(self, action: UsesRepository, ended: threading.Event) -> Repository:
+        """:raises NotFound: ``backup.no_restic``, ``backup.no_target``: where nothing is mounted it would be the
+        host's own disk"""
+        target = self.storage.paths.backups / files.check_file_name(action.target)
+        if not is_mounted(self.storage.paths, target):
+            hint = f"mount it at {DIRECTORY}/{action.target} of the agent's directory, /var/lib/vgpuctl-agent"
+            raise NotFound("backup.no_target", f"backup target {action.target} is not mounted on the host", hint=hint)
+        if shutil.which("restic", path=PROGRAMS) is None:
+            hint = "install the package restic there: 'playbooks/prepare-host.yml' does"
+            raise NotFound("backup.no_restic", "restic is not installed on the host", hint=hint)
+        return Repository(target / files.check_file_name(action.of_vm), action.password, ended, action.limit_s)
+
+
+class Sparse:
+    """Writes what comes to a file, zeros as holes; None: nowhere. It takes ``most`` bytes and no more."""
+
+    def __init__(self, descriptor: int | None, most: int) -> None:
+        self._descriptor, self._most = descriptor, most
+        self.size_bytes = 0
+
+    def take(self, piece: bytes) -> None:
+        """:raises Conflict: ``backup.larger``"""
+        if self.size_bytes + len(piece) > self._most:
+            raise Conflict("backup.larger", "the backup is larger than the VM's disk", hint="restore it to a larger VM")
+        for begin in range(0, len(piece), _HOLE):
+            part = piece[begin : begin + _HOLE]
+            if self._descriptor is not None and part.count(0) != len(part):
+                _write(self._descriptor, part, self.size_bytes + begin)
+        self.size_bytes += len(piece)
+
+
+def _write(descriptor: int, part: bytes, offset: int) -> None:
+    while part:
+        written = os.pwrite(descriptor, part, offset)
+        part, offset = part[written:], offset + written
+
+
+def _check_free(*copied: Path) -> None:
+    needed, free = sum(map(files.taken, copied)), shutil.disk_usage(copied[0].parent).free
+    if free < needed:
+        hint = "free space below the agent's storage directory"
+        details = f"{free} of {needed} bytes are free"
+        raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)

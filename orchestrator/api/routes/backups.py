@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/backup-targets, /v1/backups"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from orchestrator.api.auth import CallerOf
+from orchestrator.api.http_answers import located, started
+from orchestrator.api.paging import PagingOf
+from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, CopiedAnswer, Moment, Name, NameInPath
+from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.visibility import watches_pool
+from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+from orchestrator.core.vms.backup import Backup, BackupTarget
+from orchestrator.core.vms.disk_snapshot import TakenOf
+
+IdInPath = Annotated[str, Path(alias="id", max_length=MAX_NAME, description="Its id, or how that begins")]
+
+
+class CreateBackupTargetBody(StrictForm, example={"name": "nas"}):
+    """A directory that hosts have mounted at ``backups/NAME`` of the agent's directory."""
+
+    name: Name
+    """What it is called."""
+
+
+class BackupTargetAnswer(CopiedAnswer, copies=BackupTarget):
+    """A directory that hosts mount, for backups."""
+
+    created_at: Moment
+
+
+class BackupSecretAnswer(AnswerBody):
+    """Passwords of the repositories in a target are derived from it."""
+
+    secret: str
+    """The password of a VM's repository is the HMAC-SHA-256 of the VM's id with it, in hexadecimal digits."""
+
+
+class CreateBackupBody(StrictForm, example={"vm": "train"}):
+    """A backup of a VM's disk."""
+
+    vm: Name
+    """Name of the VM."""
+    tenant: Name = DEFAULT_TENANT
+    """Whose the VM is, and the backup."""
+    target: Name | None = None
+    """Where it goes; null: to the only target."""
+
+
+class RestoreBackupBody(StrictForm, example={"vm": "train"}):
+    """In the place of which disk a backup is put."""
+
+    vm: Name
+    """Name of a stopped VM of the same tenant."""
+
+
+class BackupAnswer(AnswerBody):
+    """A backup of a VM's disk, which may be there when the VM is not."""
+
+    copied_from = (Backup,)
+
+    id: str
+    target: str
+    tenant: str
+    vm: str
+    vm_name: str
+    host: str | None
+    """Which host made it; null for a tenant."""
+    size_bytes: int
+    created_at: Moment
+    taken_of: TakenOf | None
+    """What the VM was when it was taken; null: it is being made."""
+    added_bytes: int | None
+    """By how much its repository grew; null: it is being made, or that is not known."""
+
+
+targets = APIRouter(prefix="/backup-targets", tags=["backups"])
+backups = APIRouter(prefix="/backups", tags=["backups"])
+
+
+@targets.get("")
+def list_targets(services: ServicesOf) -> list[BackupTargetAnswer]:
+    """List backup targets, by name."""
+    return [BackupTargetAnswer.of(target) for target in services.backup_targets.list()]
+
+
+@targets.post("", status_code=201)
+def create_target(response: Response, body: CreateBackupTargetBody, services: ServicesOf) -> BackupTargetAnswer:
+    """Create a backup target. Hosts that have mounted it have it."""
+    located(response, "backup-targets", body.name)
+    return BackupTargetAnswer.of(services.backup_targets.create(body.name))
+
+
+@targets.delete("/{name}", status_code=204)
+def delete_target(name: NameInPath, services: ServicesOf) -> None:
+    """Delete a backup target that has no backups. Its directory stays as it is."""
+    services.backup_targets.delete(name)
+
+
+@targets.post("/{name}/secret")
+def show_secret(name: NameInPath, services: ServicesOf) -> BackupSecretAnswer:
+    """Show a target's secret. Without it nobody reads the backups there; that it was shown is audited."""
+    return BackupSecretAnswer(secret=services.backup_targets.secret(name))
+
+
+@backups.get("")
+def list_backups(
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
+) -> list[BackupAnswer]:
+    """List backups. Oldest first, also of VMs that are gone."""
+    watching, visible = watches_pool(caller), caller.visible(tenant)
+    shown = paging.cut(services.backups.list(visible), lambda backup: (f"{backup.created_at:020.6f}", backup.id))
+    return [BackupAnswer.copied(backup, host=backup.host if watching else None) for backup in shown]
+
+
+@backups.post("", status_code=202)
+def create_backup(response: Response, body: CreateBackupBody, services: ServicesOf) -> StartedAnswer:
+    """Back up a VM's disk. Of one that runs it is the disk as a power cut would have left it."""
+    return started(response, services.backups.run(body.tenant, body.vm, body.target))
+
+
+@backups.delete("/{id}", status_code=202)
+def delete_backup(
+    response: Response, backup_id: IdInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Delete a backup. Others of its VM stay whole."""
+    return started(response, services.backups.delete(tenant, backup_id))
+
+
+@backups.post("/{id}/restore", status_code=202)
+def restore_backup(
+    response: Response,
+    backup_id: IdInPath,
+    body: RestoreBackupBody,
+    services: ServicesOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> StartedAnswer:
+    """Put a backup in the place of a stopped VM's disk. What was on it is gone; the backup stays."""
+    return started(response, services.backups.restore(tenant, backup_id, body.vm))
+
+
+@backups.post("/{id}/verify", status_code=202)
+def verify_backup(
+    response: Response, backup_id: IdInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Verify a backup. All of it is read and compared with its digests."""
+    return started(response, services.backups.verify(tenant, backup_id))
+
+
+router = APIRouter()
+router.include_router(targets)
+router.include_router(backups)

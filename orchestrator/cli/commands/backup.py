@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl backup …``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.commands.vm_views import TAKEN
+from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.files import write_new
+from orchestrator.cli.output import show
+from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Sort, Tenant, Wait, listed_tenant
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import CliSession, format_of, session_of
+from orchestrator.cli.table import Column, Fit, age, field, show_list, size
+from orchestrator.cli.tree import new_group
+from orchestrator.cli.vm_outcome import finish
+from orchestrator.client.connection import Json
+from orchestrator.core.names import check_name
+
+app = new_group("Backups of VMs' disks, which outlive VMs and hosts.")
+target_app = new_group("Mounted directories for backups.")
+app.add_typer(target_app, name="target")
+
+
+def _target_name(text: str | None) -> str | None:
+    return None if text is None else check_name(text, what="backup target")
+
+
+BackupId = Annotated[str, typer.Argument(metavar="BACKUP", help="Id of the backup, or how it begins.")]
+TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target.", callback=_target_name)]
+ToTarget = Annotated[
+    str | None, typer.Option("--target", help="Target that it goes to; else the only one.", callback=_target_name)
+]
+OfVm = Annotated[str | None, typer.Option("--vm", help="Only those of VMs that are or were called so.")]
+SecretFile = Annotated[Path, typer.Argument(metavar="FILE", help="File that is made, for its owner alone.")]
+
+COLUMNS: Final = (
+    field("ID", "id", Fit.WHOLE),
+    field("VM", "vm_name", Fit.WHOLE),
+    field("TENANT", "tenant"),
+    field("TARGET", "target"),
+    Column("TAKEN", lambda backup: TAKEN[backup["taken_of"]]),
+    size("SIZE", "size_bytes"),
+    size("ADDED", "added_bytes"),
+    age(),
+)
+TARGETS: Final = (field("NAME", "name", Fit.WHOLE), age())
+
+
+@app.command("run")
+def run(ctx: typer.Context, name: Name, target: ToTarget = None, tenant: Tenant = "default", wait: Wait = True) -> None:
+    """Back up a VM's disk; it may run meanwhile.
+
+    Of one that runs it is what a power cut would have left. Data volumes are not part of it.
+    """
+    session = session_of(ctx)
+    finish(session, session.client.create_backup(name, tenant, target), tenant, wait=wait)
+
+
+@app.command("list")
+def list_backups(
+    ctx: typer.Context, vm: OfVm = None, tenant: ListTenant = None, all_tenants: AllTenants = False, sort: Sort = None
+) -> None:
+    """List backups, also of VMs that are gone."""
+    backups = session_of(ctx).client.backups(listed_tenant(ctx, tenant, all_tenants=all_tenants))
+    show_list(
+        [backup for backup in backups if vm in {None, backup["vm_name"]}], COLUMNS, format_of(ctx), "no backups", sort
+    )
+
+
+@app.command("restore")
+def restore(
+    ctx: typer.Context, name: Name, backup: BackupId, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
+) -> None:
+    """Put a backup in the place of a stopped VM's disk.
+
+    Of its own VM, or of another one that is as large. What was on the disk is gone.
+    """
+    session = session_of(ctx)
+    confirm("replace the disk of VM", [name], yes=yes)
+    finish(session, session.client.restore_backup(backup, name, tenant), tenant, wait=wait)
+
+
+@app.command("verify")
+def verify(ctx: typer.Context, backup: BackupId, tenant: Tenant = "default", wait: Wait = True) -> None:
+    """Read all of a backup and compare it with its digests."""
+    session = session_of(ctx)
+    _finish(session, session.client.verify_backup(backup, tenant), "is whole", wait=wait)
+
+
+@app.command("delete")
+def delete(
+    ctx: typer.Context, backup: BackupId, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
+) -> None:
+    """Delete a backup; others of its VM stay whole."""
+    session = session_of(ctx)
+    confirm("delete backup", [backup], yes=yes)
+    _finish(session, session.client.delete_backup(backup, tenant), "is deleted", wait=wait)
+
+
+@target_app.command("create")
+def create_target(ctx: typer.Context, name: TargetName) -> None:
+    """Make a directory known that hosts have mounted for backups.
+
+    At /var/lib/vgpuctl-agent/backups/TARGET, of any kind that files may be written to.
+    """
+    session = session_of(ctx)
+    made = session.client.create_backup_target(name)
+    keep = f"keep its secret elsewhere: vgpuctl backup target secret {name} FILE"
+    show(made, session.format, lambda: [f"backup target {name} is made", keep], name=name)
+
+
+@target_app.command("list")
+def list_targets(ctx: typer.Context, sort: Sort = None) -> None:
+    """List backup targets."""
+    show_list(session_of(ctx).client.backup_targets(), TARGETS, format_of(ctx), "no backup targets", sort)
+
+
+@target_app.command("secret")
+def secret(ctx: typer.Context, name: TargetName, file: SecretFile) -> None:
+    """Write a target's secret to a file of yours alone.
+
+    Without it nobody reads the target's backups. The server's own backup has it too.
+    """
+    session = session_of(ctx)
+    text = session.client.backup_secret(name)["secret"]
+    write_new({file: (f"{text}\n".encode(), 0o600)}, what="secret")
+    show({"file": str(file)}, session.format, lambda: [f"the secret of backup target {name} is in {file}"], name=name)
+
+
+@target_app.command("delete")
+def delete_target(ctx: typer.Context, name: TargetName, yes: Yes = False) -> None:
+    """Delete a target that has no backups; its directory stays."""
+    session = session_of(ctx)
+    confirm("delete backup target", [name], yes=yes)
+    session.client.delete_backup_target(name)
+    show({"deleted": name}, session.format, lambda: [f"backup target {name} is deleted"], name=name)
+
+
+def _finish(session: CliSession, started: Json, sentence: str, *, wait: bool) -> None:
+    name = started["name"]
+    if wait:
+        show(follow(session, started["operation"]), session.format, lambda: [f"backup {name} {sentence}"], name=name)
+    else:
+        show(started, session.format, lambda: [f"operation {started['operation']} works on it"], name=name)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the API about what is on VMs' disks, snapshots and backups, and what all calls have alike.
+
+``generated/async_disk_calls.py`` is written from this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from orchestrator.client.connection import path_of
+
+if TYPE_CHECKING:
+    from orchestrator.client.connection import Connection
+    from orchestrator.client.generated import models
+
+Body = Mapping[str, object]
+
+
+class DiskCalls:
+    """Over one connection, which ends with it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def _get(self, path: str, **query: object) -> Any:
+        return self.connection.call("GET", path, query=query)
+
+    def _list(self, path: str, **query: object) -> list[Any]:
+        return self.connection.pages(path, query)
+
+    def _post(self, path: str, body: Body | None = None, **query: object) -> Any:
+        return self.connection.call("POST", path, body if body is not None else {}, query, keyed=True)
+
+    def _ask(self, path: str, body: Body, **query: object) -> Any:
+        """By POST what takes no key: its answer is secret, or is to be new each time."""
+        return self.connection.call("POST", path, body, query)
+
+    def _delete(self, path: str, **query: object) -> Any:
+        return self.connection.call("DELETE", path, query=query)
+
+    def limit_volume(self, name: str, limits: Body, tenant: str) -> models.Started:
+        """``max_bytes_per_s``, ``max_iops``; 0: none. Also while a VM runs that has it."""
+        return self._post(path_of("volumes", name, "limit"), limits, tenant=tenant)
+
+    def snapshots(self, name: str, tenant: str) -> list[models.DiskSnapshot]:
+        """Of the VM's disk, oldest first."""
+        return self._get(path_of("vms", name, "snapshots"), tenant=tenant)
+
+    def create_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
+        """Of the disk of a VM, which may run."""
+        return self._post(path_of("vms", name, "snapshots"), {"name": snapshot}, tenant=tenant)
+
+    def delete_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
+        return self._delete(path_of("vms", name, "snapshots", snapshot), tenant=tenant)
+
+    def restore_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
+        """In the place of the disk of a stopped VM; what was written since is gone."""
+        return self._post(path_of("vms", name, "snapshots", snapshot, "restore"), tenant=tenant)
+
+    def backup_targets(self) -> list[models.BackupTarget]:
+        return self._get(path_of("backup-targets"))
+
+    def create_backup_target(self, name: str) -> models.BackupTarget:
+        """Hosts have it mounted at ``backups/NAME`` of the agent's directory."""
+        return self._post(path_of("backup-targets"), {"name": name})
+
+    def delete_backup_target(self, name: str) -> None:
+        self._delete(path_of("backup-targets", name))
+
+    def backup_secret(self, name: str) -> models.BackupSecret:
+        """What passwords of a target's repositories are derived from."""
+        return self._ask(path_of("backup-targets", name, "secret"), {})
+
+    def backups(self, tenant: str | None) -> list[models.Backup]:
+        """Oldest first; None: of all tenants that you may know of."""
+        return self.connection.pages(path_of("backups"), {} if tenant is None else {"tenant": tenant})
+
+    def create_backup(self, vm: str, tenant: str, target: str | None) -> models.Started:
+        """Of the disk of a VM, which may run. ``target``: None: the only one."""
+        return self._post(
+            path_of("backups"), {"vm": vm, "tenant": tenant} | ({} if target is None else {"target": target})
+        )
+
+    def restore_backup(self, backup_id: str, vm: str, tenant: str) -> models.Started:
+        """In the place of the disk of a stopped VM; what was on it is gone."""
+        return self._post(path_of("backups", backup_id, "restore"), {"vm": vm}, tenant=tenant)
+
+    def verify_backup(self, backup_id: str, tenant: str) -> models.Started:
+        """All of it is read."""
+        return self._post(path_of("backups", backup_id, "verify"), tenant=tenant)
+
+    def delete_backup(self, backup_id: str, tenant: str) -> models.Started:
+        return self._delete(path_of("backups", backup_id), tenant=tenant)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of VMs' disks, as values. Each is begun, then asked for until the answer is not ``unfinished`` any more. Its
+password is for the agent alone, and in no text of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.core.actions.host_actions import DeleteVolume, HostAction
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsesRepository(HostAction):
+    """What all are."""
+
+    since = 11
+    target: str
+    """Name of what is mounted below the agent's ``backups``."""
+    of_vm: str
+    """Id of the VM whose repository it is there."""
+    password: str = field(repr=False)
+    backup: str
+    """Its id."""
+    size_bytes: int
+    """Of the disk in it."""
+
+    @property
+    def limit_s(self) -> int:
+        """Seconds that it may take in all: a target that is slow has 20 MB/s."""
+        return 1800 + self.size_bytes // 20_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreBackup(UsesRepository):
+    """Put what a snapshot of the VM holds into the repository, which is made when there is none; the result's message
+    says by how many bytes that grew, or nothing where that is not known."""
+
+    disk: str
+    """File name of the VM's disk."""
+    volume: str
+    """File name of the snapshot of it."""
+
+    @property
+    def vm(self) -> str:
+        """Whose turn it is in."""
+        return self.of_vm
+
+    def inverse(self) -> HostAction:
+        return RemoveBackup(
+            target=self.target, of_vm=self.of_vm, password=self.password, backup=self.backup, size_bytes=self.size_bytes
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchBackup(UsesRepository):
+    """Make a snapshot of a VM of what a backup holds: of that VM or another one."""
+
+    vm: str
+    volume: str
+    """File name of the snapshot."""
+    disk_bytes: int
+    """Of the VM's disk, and so of the snapshot: at least those of the backup."""
+
+    def inverse(self) -> HostAction:
+        return DeleteVolume(vm=self.vm, volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyBackup(UsesRepository):
+    """Read all of a backup, whose pieces are compared with their digests, and throw it away."""
+
+    no_inverse = "nothing is changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveBackup(UsesRepository):
+    """Take a backup out of its repository, and what no other one needs."""
+
+    no_inverse = "what was in it is gone"

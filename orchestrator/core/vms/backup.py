@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A backup of a VM's disk, in a repository of restic, and the target that holds it: a directory that hosts mount at
+``backups/NAME`` of the agent's. A backup belongs to its VM's tenant, and outlives the VM."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.errors import NotFound
+from orchestrator.core.names import near
+from orchestrator.core.vms.disk_snapshot import TakenOf
+
+DIRECTORY: Final = "backups"
+"""Targets are mounted below it, in the agent's directory."""
+MAX_OF_TENANT: Final = 1000
+"""Backups, in all targets."""
+_SHORTEST_ID: Final = 6
+"""Digits of an id by which a backup may be called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupTarget:
+    """As the database holds it, beside the secret that passwords of its repositories are derived from."""
+
+    name: str
+    """What it is called, and its directory on hosts."""
+    created_at: float
+    """Seconds since the epoch, UTC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup:
+    """As the database holds it."""
+
+    id: str
+    """Stays the same for ever; the tag of its snapshot in the repository."""
+    target: str
+    """Name of the target that holds it."""
+    tenant: str
+    """Whose it is."""
+    vm: str
+    """Id of the VM, which may be gone. All backups of a VM in a target are one repository."""
+    vm_name: str
+    """What the VM was called."""
+    host: str
+    """Which host made it."""
+    size_bytes: int
+    """Of the disk."""
+    created_at: float
+    """When it was asked for: seconds since the epoch, UTC."""
+    taken_of: TakenOf | None = None
+    """What the VM was when it was taken. None: it is being made."""
+    added_bytes: int | None = None
+    """By how much its repository grew. None: it is being made, or that was not told."""
+
+    @property
+    def full_name(self) -> str:
+        """What it is called among those of all tenants."""
+        return f"{self.tenant}/{self.vm_name}@{self.id[:8]}"
+
+
+def repository_password(secret: str, vm: str) -> str:
+    """Of one VM's repository: a host that knows it opens no other VM's.
+
+    ``printf %s VM-ID | openssl dgst -sha256 -hmac SECRET`` says the same."""
+    return hmac.new(secret.encode(), vm.encode(), "sha256").hexdigest()
+
+
+def find_backup(backups: Iterable[Backup], backup_id: str) -> Backup:
+    """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
+    known = tuple(backups)
+    meant = [each for each in known if each.id.startswith(backup_id)] if len(backup_id) >= _SHORTEST_ID else []
+    if len(meant) != 1:
+        hint = near(backup_id, [each.id for each in known], "vgpuctl backup list")
+        raise NotFound("backup.unknown", f"no backup is called {backup_id[:63]!a}", hint=hint)
+    return meant[0]

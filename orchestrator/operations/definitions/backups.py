@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on backups of VMs' disks."""
+
+from __future__ import annotations
+
+from orchestrator.operations.step import Definition
+from orchestrator.operations.steps import backups, disk_snapshots, vm_record
+
+BACK_UP_VM = Definition(
+    kind="back_up_vm",
+    steps=(backups.CLAIMED, disk_snapshots.TAKE, backups.STORE, disk_snapshots.DELETE),
+    stuck=lambda _: None,
+    abandoned=backups.forget_both,
+)
+"""About the VM, running or stopped, which stays as it is; it has a snapshot meanwhile."""
+
+RESTORE_BACKUP = Definition(
+    kind="restore_backup",
+    steps=(
+        disk_snapshots.CLAIMED,
+        backups.FETCH,
+        disk_snapshots.COPY_BACK,
+        disk_snapshots.COPIED,
+        disk_snapshots.RESTORE,
+        backups.DROP,
+    ),
+    stuck=vm_record.mark_stuck,
+    abandoned=backups.abandon_restore,
+    no_return=disk_snapshots.COPIED,
+)
+"""About a stopped VM, which has a snapshot meanwhile. What fails before its disk is replaced has changed nothing."""
+
+VERIFY_BACKUP = Definition(
+    kind="verify_backup", steps=(backups.VERIFY,), stuck=lambda _: None, abandoned=lambda _: None
+)
+"""About the backup, as the next."""
+
+DELETE_BACKUP = Definition(
+    kind="delete_backup",
+    steps=(backups.REMOVE,),
+    stuck=lambda _: None,
+    abandoned=backups.forget,
+    forward_only=True,
+)

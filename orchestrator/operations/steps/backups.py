@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of VMs' disks: a snapshot goes into its VM's repository, or comes out of one; read, or removed there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, VerifyBackup
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.units import show_size
+from orchestrator.core.vms.backup import Backup, repository_password
+from orchestrator.core.vms.disk_snapshot import snapshot_file
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+from orchestrator.operations.steps import disk_snapshots
+from orchestrator.operations.steps.disk_snapshots import copied
+from orchestrator.operations.steps.vm_record import say_stopped
+from orchestrator.store.backups import secret_id
+
+_NEVER_OPENED: Final = frozenset({"backup.no_target", "backup.no_restic", "backup.password"})
+
+
+def _id(context: Context) -> str:
+    return context.text("backup")
+
+
+def _members(context: Context) -> dict[str, Any]:
+    """What every action on the backup says. The password is read for each, and kept nowhere."""
+    target, vm = context.text("backup_target"), context.text("of_vm")
+    with context.world.store.read() as tx:
+        secret, backup = tx.secrets.get(secret_id(target)), tx.backups.find(_id(context))
+    size = 0 if backup is None else backup.size_bytes
+    password = repository_password(secret, vm)
+    return {"target": target, "of_vm": vm, "password": password, "backup": _id(context), "size_bytes": size}
+
+
+def forget(context: Context) -> None:
+    """Gone already is fine."""
+    with context.begin() as tx:
+        tx.backups.remove(_id(context))
+
+
+def forget_both(context: Context) -> None:
+    """It, which was being made, and the snapshot of its VM."""
+    forget(context)
+    disk_snapshots.forget(context)
+
+
+def abandon_restore(context: Context) -> None:
+    """The operator says what is on the disk."""
+    disk_snapshots.forget(context)
+    say_stopped(context)
+
+
+def _not_claimed(context: Context) -> None:
+    forget(context)
+    disk_snapshots.not_claimed(context)
+
+
+def _file(context: Context) -> str:
+    return snapshot_file(context.subject, context.text("snapshot_id"))
+
+
+def _store(context: Context) -> str:
+    vm, members = context.known_vm(), _members(context)
+    message = copied(context, StoreBackup(disk=vm.volume, volume=_file(context), **members)).message
+    added = int(message) if message.isdecimal() else None
+    taken_of = next(its.taken_of for its in vm.snapshots if its.id == context.text("snapshot_id")) or "stopped"
+    context.write_at_end(lambda tx: tx.backups.stored(_id(context), taken_of, added))
+    return "" if added is None else f"{show_size(added)} added"
+
+
+def _fetch(context: Context) -> str:
+    vm, members = context.known_vm(), _members(context)
+    fetched = FetchBackup(vm=vm.id, volume=_file(context), disk_bytes=vm.spec.disk_bytes, **members)
+    copied(context, fetched)
+    context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, context.text("snapshot_id"), "stopped"))
+    return show_size(members["size_bytes"])
+
+
+def _drop(context: Context) -> str:
+    """The VM is stopped again, also where somebody had to have it tried again."""
+    context.write_at_end(lambda tx: tx.vms.set_state(context.subject, "stopped", operation=context.operation_id))
+    return disk_snapshots.delete(context)
+
+
+def _verify(context: Context) -> str:
+    members = _members(context)
+    copied(context, VerifyBackup(**members))
+    return show_size(members["size_bytes"])
+
+
+def _remove_stored(context: Context) -> None:
+    copied(context, RemoveBackup(**_members(context)))
+
+
+def _not_stored(context: Context) -> None:
+    """What stores it is ended first. Where the repository cannot be opened nothing came to be in it."""
+    disk_snapshots.take_back(context)
+    try:
+        _remove_stored(context)
+    except VgpuctlError as error:
+        if error.code not in _NEVER_OPENED:
+            raise
+
+
+def _remove(context: Context) -> None:
+    _remove_stored(context)
+    context.write_at_end(lambda tx: tx.backups.remove(_id(context)))
+
+
+def _text(context: Context) -> tuple[str, ...]:
+    where = f"the repository {context.text('backup_target')}/{context.text('of_vm')} on host {context.host_name}"
+    return (f"backup {_id(context)} in {where}",)
+
+
+def inputs_of(backup: Backup) -> dict[str, object]:
+    """Of each operation about it."""
+    return {"backup": backup.id, "backup_target": backup.target, "of_vm": backup.vm}
+
+
+CLAIMED = Step(name="backup_claimed.1", title="claim room for a copy", do=_id, undo=_not_claimed)
+STORE = Step(name="store_backup.1", title="put it in the target", do=_store, undo=_not_stored, remains=_text)
+FETCH = Step(
+    name="fetch_backup.1", title="get it from the target", do=_fetch, undo=disk_snapshots.take_back,
+    remains=disk_snapshots.file_text,
+)  # fmt: skip
+DROP = Step(
+    name="drop_fetched.1", title="remove the copy", do=_drop, no_undo_reason="it is in the disk's place by then",
+    remains=disk_snapshots.file_text,
+)  # fmt: skip
+VERIFY = Step(name="verify_backup.1", title="read all of it", do=_verify, no_undo_reason="nothing was changed")
+REMOVE = Step(
+    name="remove_backup.1", title="remove it from the target", do=_remove, no_undo_reason="what was in it is gone",
+    remains=_text,
+)  # fmt: skip

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of VMs' disks, and the targets that hold them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.names import check_name
+from orchestrator.core.units import show_size
+from orchestrator.core.vms.backup import MAX_OF_TENANT, Backup, BackupTarget, find_backup
+from orchestrator.core.vms.disk_snapshot import DiskSnapshot
+from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.steps.backups import inputs_of
+from orchestrator.ports.engine import Engine
+from orchestrator.services.acting import actor
+from orchestrator.services.begin import held_by, new_operation, record, running_operation, undo_inputs
+from orchestrator.services.messages import Started
+from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
+from orchestrator.services.vms.disk_snapshots import VmSnapshots
+from orchestrator.services.vms.planning import Planner
+from orchestrator.services.vms.vm_volumes import check_may_change
+from orchestrator.store.backups import secret_id
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
+
+_SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupTargets:
+    """Of the site: every tenant's backups may go there."""
+
+    store: Store
+    planner: Planner
+
+    def create(self, name: str) -> BackupTarget:
+        """With a secret that passwords of its repositories are derived from. No host is asked: those that have mounted
+        it have it.
+
+        :raises InvalidInput: ``backup_target.name_invalid``; :raises Conflict: ``backup.target_exists``"""
+        target = BackupTarget(name=check_name(name, what="backup target"), created_at=self.planner.clock.now())
+        with self.store.begin() as tx:
+            tx.backups.add_target(target)
+            tx.secrets.put(secret_id(name), secrets.token_hex(_SECRET_BYTES))
+            self._note(tx, "create_backup_target", name)
+        return target
+
+    def list(self) -> tuple[BackupTarget, ...]:
+        """By name."""
+        with self.store.read() as tx:
+            return tx.backups.targets()
+
+    def secret(self, name: str) -> str:
+        """Whoever has it, and the target's directory, reads all backups in it.
+
+        :raises NotFound: ``backup.target_unknown``"""
+        with self.store.begin() as tx:
+            tx.backups.target(name)
+            self._note(tx, "read_backup_secret", name)
+            return tx.secrets.get(secret_id(name))
+
+    def delete(self, name: str) -> None:
+        """One without backups; its secret goes.
+
+        :raises NotFound: ``backup.target_unknown``; :raises Conflict: ``backup.target_in_use``"""
+        with self.store.begin() as tx:
+            tx.backups.target(name)
+            tx.backups.remove_target(name)
+            tx.secrets.remove(secret_id(name))
+            self._note(tx, "delete_backup_target", name)
+
+    def _note(self, tx: Transaction, action: str, name: str) -> None:
+        now = self.planner.clock.now()
+        tx.audit.append(at=now, actor=actor(), action=action, subject=name, outcome="done")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmBackups:
+    """While one is made or restored, its VM holds room for a snapshot."""
+
+    store: Store
+    engine: Engine
+    planner: Planner
+
+    def list(self, tenants: tuple[str, ...] | None) -> tuple[Backup, ...]:
+        """Of these tenants (None: of all), oldest first."""
+        with self.store.read() as tx:
+            return tx.backups.list(tenants)
+
+    def run(self, tenant: str, vm_name: str, target: str | None) -> Started:
+        """Of one that runs, or is stopped. ``target``: None: the only one.
+
+        :raises NotFound: ``vm.unknown``, ``backup.target_unknown``
+        :raises InvalidInput: ``backup.which_target``; :raises Conflict: ``backup.too_many``, and as a snapshot's
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+        clock, ids = self.planner.clock, self.planner.ids
+        with self.planner.index.current() as fleet, self.store.begin() as tx:
+            vm = known_vm(tx, tenant, vm_name)
+            check_may_change(vm)
+            check_settled(tx, vm)
+            made = Backup(
+                id=ids.new_uuid(), target=_target(tx, target), tenant=tenant, vm=vm.id, vm_name=vm.spec.name,
+                host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=clock.now(),
+            )  # fmt: skip
+            if len(own := tx.backups.list((tenant,))) >= MAX_OF_TENANT:
+                hint = f"'vgpuctl backup delete {own[0].id} --tenant {tenant}' removes the oldest"
+                raise Conflict("backup.too_many", f"tenant {tenant} has {MAX_OF_TENANT} backups", hint=hint)
+            vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{made.id[:8]}")
+            tx.backups.add(made)
+            started = self._begin_on(tx, "back_up_vm", vm, snapshot, made)
+        return self._submitted(started)
+
+    def restore(self, tenant: str, backup_id: str, vm_name: str) -> Started:
+        """In the place of the disk of any stopped VM of the tenant that is large enough.
+
+        :raises NotFound: ``vm.unknown``, ``backup.unknown``
+        :raises Conflict: ``backup.unfinished``, ``backup.larger``, ``vm.busy``: it runs; and as a snapshot's
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+        with self.planner.index.current() as fleet, self.store.begin() as tx:
+            vm, backup = known_vm(tx, tenant, vm_name), find_backup(tx.backups.list((tenant,)), backup_id)
+            _check_finished(backup)
+            check_may_change(vm)
+            check_state(vm, "stopped")
+            check_idle(tx, vm)
+            if backup.size_bytes > vm.spec.disk_bytes:
+                size = show_size(backup.size_bytes)
+                hint = f"make a VM with a disk of {size}, stopped, and restore it there"
+                raise Conflict("backup.larger", f"the backup is of a disk of {size}, VM {vm_name} has less", hint=hint)
+            vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{backup.id[:8]}")
+            started = self._begin_on(tx, "restore_backup", vm, snapshot, backup)
+        return self._submitted(started)
+
+    def verify(self, tenant: str, backup_id: str) -> Started:
+        """:raises NotFound: ``backup.unknown``; :raises Conflict: ``backup.unfinished``
+        :raises NoCapacity: ``backup.no_host``"""
+        return self._about(tenant, backup_id, "verify_backup")
+
+    def delete(self, tenant: str, backup_id: str) -> Started:
+        """Also one that was never made to its end, whose VM was deleted meanwhile.
+
+        :raises NotFound: ``backup.unknown``; :raises Conflict: ``backup.unfinished``
+        :raises NoCapacity: ``backup.no_host``"""
+        return self._about(tenant, backup_id, "delete_backup")
+
+    def _about(self, tenant: str, backup_id: str, kind: str) -> Started:
+        """Where it was made, or on another host that is ready: its VM may be anywhere by now, or gone."""
+        with self.store.begin() as tx:
+            backup = find_backup(tx.backups.list((tenant,)), backup_id)
+            vm = tx.vms.find_id(backup.vm)
+            if kind == "verify_backup" or (vm is not None and running_operation(tx, vm) is not None):
+                _check_finished(backup)
+            ready = [host.name for host in tx.observations.ready()]
+            if not ready:
+                raise NoCapacity("backup.no_host", "no host is ready", hint="'vgpuctl host list' shows them")
+            host = backup.host if backup.host in ready else ready[0]
+            operation = new_operation(kind, backup, clock=self.planner.clock, ids=self.planner.ids)
+            record(tx, operation, host=host, inputs=inputs_of(backup))
+            started = Started(operation=operation.id, name=backup.id)
+        return self._submitted(started)
+
+    def _begin_on(self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot, backup: Backup) -> Started:
+        operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
+        tx.vms.update(held_by(operation, vm))
+        own = {"vm": vm.spec.name, "snapshot": snapshot.name, "snapshot_id": snapshot.id}
+        own |= {"copy_id": self.planner.ids.new_uuid()} if kind == "restore_backup" else {}
+        inputs = {**own, **undo_inputs(vm), **inputs_of(backup)}
+        record(tx, operation, host=vm.host, inputs=inputs, said=backup.id)
+        return Started(operation=operation.id, name=vm.spec.name)
+
+    @property
+    def _snapshots(self) -> VmSnapshots:
+        return VmSnapshots(store=self.store, engine=self.engine, planner=self.planner)
+
+    def _submitted(self, started: Started) -> Started:
+        self.engine.submit(str(started.operation))
+        return started
+
+
+def _target(tx: Transaction, name: str | None) -> str:
+    known = [target.name for target in tx.backups.targets()]
+    if name is None and len(known) != 1:
+        names = f"of {', '.join(known[:5])}" if known else "'vgpuctl backup target create NAME' makes one"
+        hint = f"say which: --target, {names}" if known else names
+        raise InvalidInput("backup.which_target", f"there are {len(known)} backup targets", hint=hint)
+    return known[0] if name is None else tx.backups.target(name).name
+
+
+def _check_finished(backup: Backup) -> None:
+    """:raises Conflict: ``backup.unfinished``"""
+    if backup.taken_of is None:
+        hint = "'vgpuctl operation list' shows what makes it"
+        raise Conflict("backup.unfinished", f"backup {backup.id} is being made", hint=hint)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of VMs' disks, as an agent stores and fetches them. All hosts in memory reach every target, and each action
+is done at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, UsesRepository, VerifyBackup
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.errors import NotFound
+from orchestrator.sim.machine import DONE, SimulatedMachine, may_die
+from orchestrator.sim.vm_actions import write_file
+
+
+def _store(machine: SimulatedMachine, action: StoreBackup) -> ActionResult:
+    """:raises NotFound: ``snapshot.missing``"""
+    if machine.owner(f"volume:{action.volume}") != action.of_vm or action.volume not in machine.volumes:
+        raise NotFound("snapshot.missing", "the snapshot is not on the host")
+    added = 0 if action.backup in machine.backups else action.size_bytes // 10
+    machine.backups[action.backup] = action.size_bytes
+    may_die(machine)
+    return ActionResult(changed=True, message=str(added))
+
+
+def _fetch(machine: SimulatedMachine, action: FetchBackup) -> ActionResult:
+    """:raises NotFound: ``backup.missing``; :raises Fatal: ``host.disk_full``"""
+    _check(machine, action)
+    return write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.disk_bytes)
+
+
+def _check(machine: SimulatedMachine, action: UsesRepository) -> ActionResult:
+    """:raises NotFound: ``backup.missing``"""
+    if action.backup not in machine.backups:
+        raise NotFound("backup.missing", "the backup is not in its repository")
+    return DONE
+
+
+def _remove(machine: SimulatedMachine, action: RemoveBackup) -> ActionResult:
+    machine.backups.pop(action.backup, None)
+    may_die(machine)
+    return DONE
+
+
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    StoreBackup: _store,
+    FetchBackup: _fetch,
+    VerifyBackup: _check,
+    RemoveBackup: _remove,
+}

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of VMs' disks, and the targets that hold them. A VM's row may be gone before its backups'."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, String, Table, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.names import near
+from orchestrator.core.vms.backup import Backup, BackupTarget
+from orchestrator.core.vms.disk_snapshot import TakenOf
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import metadata
+
+backup_targets: Final = Table(
+    "backup_targets", metadata,
+    Column("name", String(63), primary_key=True), Column("created_at", Float, nullable=False),
+)  # fmt: skip
+backups: Final = Table(
+    "backups", metadata,
+    Column("id", String(36), primary_key=True), Column("target", ForeignKey("backup_targets.name"), nullable=False),
+    Column("tenant", String(63), nullable=False), Column("vm", String(36), nullable=False),
+    Column("vm_name", String(63), nullable=False), Column("host", String(255), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False), Column("created_at", Float, nullable=False),
+    Column("taken_of", String(10)), Column("added_bytes", BigInteger), Index("ix_backups_tenant", "tenant"),
+)  # fmt: skip
+
+
+def secret_id(target: str) -> str:
+    """Under which the secret of one is kept."""
+    return f"backup_target:{target}"
+
+
+class Backups:
+    def __init__(self, db: Statements) -> None:
+        self._db = db
+
+    def add_target(self, target: BackupTarget) -> None:
+        """:raises Conflict: ``backup.target_exists``"""
+        if any(known.name == target.name for known in self.targets()):
+            hint = "'vgpuctl backup target list' shows it; choose another name"
+            raise Conflict("backup.target_exists", f"there is already a backup target {target.name}", hint=hint)
+        self._db.execute(insert(backup_targets).values(asdict(target)))
+
+    def targets(self) -> tuple[BackupTarget, ...]:
+        """By name."""
+        rows = self._db.execute(select(backup_targets).order_by(backup_targets.c.name))
+        return tuple(BackupTarget(**row._asdict()) for row in rows)
+
+    def target(self, name: str) -> BackupTarget:
+        """:raises NotFound: ``backup.target_unknown``"""
+        known = {target.name: target for target in self.targets()}
+        if name not in known:
+            hint = near(name, known, "vgpuctl backup target list")
+            raise NotFound("backup.target_unknown", f"no backup target is called {name[:63]!a}", hint=hint)
+        return known[name]
+
+    def remove_target(self, name: str) -> None:
+        """:raises Conflict: ``backup.target_in_use``"""
+        try:
+            self._db.execute(delete(backup_targets).where(backup_targets.c.name == name))
+        except IntegrityError as error:
+            hint = "'vgpuctl backup list -A' shows them; delete them first"
+            raise Conflict("backup.target_in_use", f"backups are in target {name}", hint=hint) from error
+
+    def add(self, backup: Backup) -> None:
+        self._db.execute(insert(backups).values(asdict(backup)))
+
+    def list(self, tenants: Collection[str] | None) -> tuple[Backup, ...]:
+        """Oldest first. None: of all."""
+        query = select(backups).order_by(backups.c.created_at, backups.c.id)
+        if tenants is not None:
+            query = query.where(backups.c.tenant.in_(tenants))
+        return tuple(Backup(**row._asdict()) for row in self._db.execute(query))
+
+    def find(self, backup_id: str) -> Backup | None:
+        row = self._db.execute(select(backups).where(backups.c.id == backup_id)).one_or_none()
+        return None if row is None else Backup(**row._asdict())
+
+    def stored(self, backup_id: str, taken_of: TakenOf, added_bytes: int | None) -> None:
+        """Gone already is fine."""
+        its = update(backups).where(backups.c.id == backup_id)
+        self._db.execute(its.values(taken_of=taken_of, added_bytes=added_bytes))
+
+    def remove(self, backup_id: str) -> None:
+        """Gone already is fine."""
+        self._db.execute(delete(backups).where(backups.c.id == backup_id))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of a VM on a lab host into a directory that is mounted there: made while its guest runs, the second one adds
+little more than was written, and what the first one holds is on the disk again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab.enrolled import Enrolled
+
+pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indirect=True)]
+
+_AGENT = "/var/lib/vgpuctl-agent"
+_FILES = f"ls {_AGENT}/volumes"
+_OWN = "cd /sys/block; for disk in vd*; do [ $(($(cat $disk/size) / 2048)) = 256 ] && break; done; "
+_FAR = 200
+"""MiB from the disk's beginning: behind all that the guest has there."""
+_MIB = 1024**2
+
+
+def _mount(enrolled: Enrolled, target: str) -> None:
+    """A file system of its own; and restic, which is one file, where the image has none."""
+    if not enrolled.shell("command -v restic || true").strip():
+        enrolled.host.send(Path("/usr/bin/restic"), "/usr/bin/restic")
+        enrolled.shell("chmod 755 /usr/bin/restic")
+    enrolled.shell(f"mkdir -p {target} && mount -t tmpfs -o size=512M,mode=0700 nas {target}")
+
+
+def _write(enrolled: Enrolled, text: str) -> None:
+    """A MiB of noise with the text at its beginning, on the disk when it returns."""
+    noise = f"(echo {text}; dd if=/dev/urandom bs=1k count=1023 2>/dev/null) | dd of=/dev/$disk bs=64k seek={_FAR * 16}"
+    enrolled.in_guest("train", f"{_OWN}{noise} iflag=fullblock conv=fsync 2>/dev/null")
+
+
+def _read(enrolled: Enrolled) -> str:
+    return enrolled.in_guest(
+        "train", f"{_OWN}dd if=/dev/$disk bs=1M skip={_FAR} count=1 2>/dev/null | head -n 1"
+    ).strip()
+
+
+def _backups(enrolled: Enrolled) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = enrolled.product.json("backup", "list")
+    return found
+
+
+def test_a_disk_is_again_as_it_was_when_it_was_backed_up(enrolled: Enrolled) -> None:
+    product, target = enrolled.product, f"{_AGENT}/backups/nas"
+    before = enrolled.shell(_FILES).split()
+    _mount(enrolled, target)
+    try:
+        product.ok("backup", "target", "create", "nas")
+        product.ok(*enrolled.request("train", "--ssh-key", enrolled.public_key))
+        _write(enrolled, "first")
+        product.ok("backup", "run", "train")
+        _write(enrolled, "second")
+        product.ok("backup", "run", "train")
+        first, second = _backups(enrolled)
+        assert first["taken_of"] == "running"
+        added = int(str(second["added_bytes"]))
+        assert _MIB <= added <= 8 * _MIB, f"{added} bytes for one MiB, in chunks of up to 8"
+        product.ok("stop-vm", "train")
+        for backup, text in ((first, "first"), (second, "second")):
+            product.ok("backup", "verify", str(backup["id"]))
+            product.ok("backup", "restore", "train", str(backup["id"]), "--yes")
+            product.ok("start-vm", "train")
+            assert _read(enrolled) == text
+            product.ok("stop-vm", "train")
+        enrolled.clear()
+        assert enrolled.shell(_FILES).split() == before
+        assert len(_backups(enrolled)) == 2, "they outlive their VM"
+        for backup in (first, second):
+            product.ok("backup", "delete", str(backup["id"]), "--yes")
+        product.ok("backup", "target", "delete", "nas", "--yes")
+    finally:
+        enrolled.shell(f"umount {target}")

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs that are backed up, for scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator.core.vms.backup import Backup
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane
+from tests.operations.disk_snapshots import stopped
+from tests.operations.of_one_vm import Case
+from tests.operations.suspending import delete, running
+
+Prepare = Callable[[ControlPlane], None]
+
+
+def with_target(prepare_vm: Prepare) -> Prepare:
+    def prepare(plane: ControlPlane) -> None:
+        prepare_vm(plane)
+        plane.services.backup_targets.create("nas")
+
+    return prepare
+
+
+def with_backup(prepare_vm: Prepare) -> Prepare:
+    def prepare(plane: ControlPlane) -> None:
+        with_target(prepare_vm)(plane)
+        run(plane)
+        plane.engine.drain()
+
+    return prepare
+
+
+def the_backup(plane: ControlPlane) -> Backup:
+    (backup,) = plane.services.backups.list(None)
+    return backup
+
+
+def run(plane: ControlPlane) -> str | None:
+    return plane.services.backups.run("default", "train", None).operation
+
+
+def restore(plane: ControlPlane) -> str | None:
+    return plane.services.backups.restore("default", the_backup(plane).id, "train").operation
+
+
+def verify(plane: ControlPlane) -> str | None:
+    return plane.services.backups.verify("default", the_backup(plane).id).operation
+
+
+def remove(plane: ControlPlane) -> str | None:
+    return plane.services.backups.delete("default", the_backup(plane).id).operation
+
+
+CASES: tuple[Case, ...] = (
+    ("back up running", "back_up_vm", with_target(running(L40S_HOST)), run),
+    ("back up stopped", "back_up_vm", with_target(stopped(T4_HOST)), run),
+    ("restore backup", "restore_backup", with_backup(stopped(L40S_HOST)), restore),
+    ("verify backup", "verify_backup", with_backup(running(T4_HOST)), verify),
+    ("delete backup", "delete_backup", with_backup(running(T4_HOST)), remove),
+    ("delete with backup", "delete_vm", with_backup(running(T4_HOST)), delete),
+)
