@@ -39,7 +39,7 @@ $(READY):
 	@rm -f $(VENV)/.ready-*
 	@touch $@
 
-$(GENERATED): tools/client_code.py tools/api.json $(addprefix orchestrator/client/,client.py site_calls.py disk_calls.py) | $(READY)
+$(GENERATED): tools/client_code.py tools/api.json $(addprefix orchestrator/client/,client.py site_calls.py disk_calls.py health_calls.py) | $(READY)
 	@$(BIN)/python tools/client_code.py
 
 demo: dev lab-packages ## from a lab host without a driver to a running VM with a vGPU

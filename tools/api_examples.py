@@ -93,6 +93,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "driver-upgrade", UPGRADE), ("GET", "vms/train/provision", None),
     ("GET", "maintenances", None),
     ("POST", "gpus/defragment/plan", {}),
+    ("GET", "gpu-health", None), ("GET", f"gpu-health/{T4_HOST}/{GPU}", None),
     ("GET", "vms/train/moves", None),
     ("GET", "operations", None), ("GET", "capacity?profile=t4-2q", None), ("GET", "explain?profile=t4-2q", None),
     ("GET", "gpu-map", None), ("GET", "gpu-map/racks", None),

@@ -20,7 +20,10 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 GENERATED: Final = "orchestrator/client/generated"
 """Git ignores it."""
-AWAITED: Final = {"client": "Client", "connection": "Connection", "disk_calls": "DiskCalls", "site_calls": "SiteCalls"}
+AWAITED: Final = {
+    "client": "Client", "connection": "Connection", "disk_calls": "DiskCalls", "health_calls": "HealthCalls",
+    "site_calls": "SiteCalls",
+}  # fmt: skip
 """Modules of the client and the class of each that is written again with coroutines."""
 DESCRIPTION: Final = "tools/api.json"
 _HEAD: Final = '# SPDX-License-Identifier: Apache-2.0\n"""{}, written by tools/client_code.py."""\n\n'
@@ -153,10 +156,12 @@ _IMPORT: Final = "from orchestrator.client."
 _RENAMED: Final = {
     f"{_IMPORT}connection import Connection": f"{_IMPORT}generated.async_connection import AsyncConnection",
     f"{_IMPORT}http import Http,": f"{_IMPORT}async_http import AsyncHttp\n{_IMPORT}http import",
+    f"{_IMPORT}health_calls import HealthCalls": f"{_IMPORT}generated.async_health_calls import AsyncHealthCalls",
     "site_calls import SiteCalls": "generated.async_site_calls import AsyncSiteCalls",
     "import Body, DiskCalls": f"import Body\n{_IMPORT}generated.async_disk_calls import AsyncDiskCalls",
     "Iterator": "AsyncIterator",
-    "class Client(SiteCalls)": "class AsyncClient(AsyncSiteCalls)",
+    "class Client(HealthCalls)": "class AsyncClient(AsyncHealthCalls)",
+    "class HealthCalls(SiteCalls)": "class AsyncHealthCalls(AsyncSiteCalls)",
     "class Connection": "class AsyncConnection",
     "class SiteCalls(DiskCalls)": "class AsyncSiteCalls(AsyncDiskCalls)",
     "class DiskCalls": "class AsyncDiskCalls",

@@ -18,6 +18,7 @@ from orchestrator.api.services import Process
 from orchestrator.api.use_cases import Services
 from orchestrator.client.version import VERSION
 from orchestrator.core.advice.gpu_map import use_of
+from orchestrator.core.gpu.health_states import HealthState
 from orchestrator.core.gpu.licence import LicenceState
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.hosts.snapshot import HostSnapshot
@@ -84,6 +85,7 @@ class _Pool(Collector):
         yield from self._hosts(hosts)
         yield from self._storage([info.snapshot for info in hosts if info.snapshot is not None])
         yield from self._gpus({(info.host.name, gpu) for info in hosts for gpu in info.host.managed_gpus})
+        yield from self._health()
         yield from self._fits()
         findings = GaugeMetricFamily("vgpuctl_findings", "What differs on hosts, by its code", labels=["code"])
         for code, count in sorted(self._services.findings.counts().items()):
@@ -149,6 +151,19 @@ class _Pool(Collector):
             parts = (row.free / row.slots for row in its if use_of(row) == "partly" and row.free is not None)
             free.add_metric([model, "in_use"], sum(parts))
         yield from (managed, claimed, free)
+
+    def _health(self) -> Iterator[GaugeMetricFamily]:
+        """An operator has seen those that are acknowledged."""
+        pool = self._services.gpu_health.all()
+        counts = Counter((known.health.state, known.health.acknowledged is not None) for known in pool.gpus)
+        family = GaugeMetricFamily("vgpuctl_gpus_health", "GPUs by their health", labels=["state", "acknowledged"])
+        family.add_metric(["healthy", "false"], pool.counts["healthy"])
+        for state in get_args(HealthState)[1:]:
+            for acknowledged in (False, True):
+                family.add_metric([state, str(acknowledged).lower()], counts[state, acknowledged])
+        yield family
+        opened = pool.breaker.opened is not None
+        yield GaugeMetricFamily("vgpuctl_health_breaker_open", "1: rules close no GPU", value=opened)
 
     def _fits(self) -> Iterator[GaugeMetricFamily]:
         """Of what a tenant alone has nothing: its names are its own."""

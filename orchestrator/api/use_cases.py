@@ -31,6 +31,7 @@ from orchestrator.services.floating_addresses import FloatingAddressService
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService, GuestService
 from orchestrator.services.hosts.checks import HostCheckService, HostInspection
+from orchestrator.services.hosts.gpu_health import GpuHealthService
 from orchestrator.services.hosts.gpus import CardService, GpuService
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
@@ -95,6 +96,7 @@ class Services:
     maintenances: MaintenanceService
     defragmentation: DefragmentationService
     gpu_cards: CardService
+    gpu_health: GpuHealthService
     mig_layouts: MigLayoutService
     networks: NetworkService
     network_driver: NetworkDriverService
@@ -215,6 +217,7 @@ def services_of(
             store=store, clock=clock, ids=ids, advance=advance, moves=moves, capacity=capacity
         ),
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
+        gpu_health=GpuHealthService(store=store, clock=clock),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,
         network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.client.connection import path_of, pause_s
 from orchestrator.client.disk_calls import Body
 from orchestrator.client.failures import failure_of
-from orchestrator.client.site_calls import SiteCalls
+from orchestrator.client.health_calls import HealthCalls
 from orchestrator.core.errors import Retryable, Unknown
 from orchestrator.core.operation import FINISHED
 
@@ -35,7 +35,7 @@ def _nothing(_: bool) -> None:
     pass
 
 
-class Client(SiteCalls):
+class Client(HealthCalls):
     """All nouns of the API. Times are RFC 3339 in UTC, sizes MiB or bytes as their names say."""
 
     def wait(self, started: models.Started | str, *, timeout_s: float | None = None) -> models.Operation | None:

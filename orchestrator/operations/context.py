@@ -17,6 +17,7 @@ from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.gpu_health import judge_gpus
 from orchestrator.operations.journal import Write, attempt
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.fencing import Fencing
@@ -334,7 +335,8 @@ class Context:
         check_is_the_machine(host, snapshot)
 
         def keep(tx: Transaction) -> None:
-            tx.hosts.put_snapshot(host.name, snapshot, turn)
+            if tx.hosts.put_snapshot(host.name, snapshot, turn):
+                judge_gpus(tx, tx.hosts.get(host.name), snapshot, tx.time.no_earlier(self.world.clock.now()))
             tx.hosts.observed(host.name, began)
 
         return snapshot, keep

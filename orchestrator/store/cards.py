@@ -26,6 +26,7 @@ _FOUND: Final = select(gpus.c.address, gpus.c.mig_found).where(
 )
 _NOT_FOUND: Final = _OF_GPU.where(gpus.c.mig_found.is_(None))
 _NOT_KNOWN: Final = _OF_GPU.where(gpus.c.uuid.is_(None))
+_REPLACED: Final = _OF_GPU.where(gpus.c.uuid != bindparam("new_uuid")).values(health=None)
 _BY_GPU: Final = ((gpus, "address"), (gpu_cuts, "gpu"), (slot_claims, "gpu"))
 """Tables with a column that has a GPU's address; each refers to the one before it."""
 
@@ -59,11 +60,14 @@ class Cards:
 
     def put(self, host: str, cards: Sequence[GpuCard], moved: Mapping[str, str]) -> None:
         """Which the host's GPUs are now. What is known, kept and claimed of one goes from its old address to its new
-        one (``moved``), with its VMs' devices. A GPU whose address another card took is no more."""
+        one (``moved``), with its VMs' devices. A GPU whose address another card took is no more.
+        Of a card that replaces another nothing is remembered."""
         self._usage.touch(host)
         if moved:
             self._move(host, moved)
         if cards:
+            its = {"its_host": host}
+            self._db.execute(_REPLACED, [{**its, "its_address": card.address, "new_uuid": card.uuid} for card in cards])
             self._db.execute(_OF_GPU, [_row(host, card) for card in cards])
 
     def _move(self, host: str, moved: Mapping[str, str]) -> None:

@@ -45,7 +45,8 @@ def _of_hosts(query: Select[Any], column: ColumnElement[str]) -> tuple[Select[An
 
 _HOSTS: Final = _of_hosts(select(hosts), hosts.c.name)
 _GPUS: Final = _of_hosts(
-    select(gpus.c.host, gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.host, gpus.c.address), gpus.c.host
+    select(gpus.c.host, gpus.c.address, gpus.c.mig_layout, gpus.c.health).order_by(gpus.c.host, gpus.c.address),
+    gpus.c.host,
 )
 _FACTS: Final = _of_hosts(
     select(observations.c.host, observations.c.facts, observations.c.disk_bytes), observations.c.host
@@ -102,7 +103,14 @@ class Fleet:
             judged = observation["digest"] if _is_empty(snapshot) else None
             of_looks.append({**observation, "judged": judged, "facts": facts_text(facts_of(snapshot))})
         managed = [
-            {"host": host.name, "address": gpu.address, "functions_by_us": True, "uuid": gpu.uuid, "serial": gpu.serial}
+            {
+                "host": host.name,
+                "address": gpu.address,
+                "functions_by_us": True,
+                "uuid": gpu.uuid,
+                "serial": gpu.serial,
+                "model": gpu.model,
+            }
             for host, snapshot in seen
             for gpu in snapshot.gpus
             if gpu.address in host.managed_gpus
@@ -115,7 +123,7 @@ class Fleet:
         self._usage.begin_many([host.name for host, _ in seen])
 
     def _hosts(self, names: Sequence[str] | None) -> Iterator[HostRecord]:
-        managed = _by_host((row.host, (row.address, row.mig_layout)) for row in self._rows(_GPUS, names))
+        managed = _by_host((row.host, (row.address, row.mig_layout, row.health)) for row in self._rows(_GPUS, names))
         facts = {row.host: self._facts(row) for row in self._rows(_FACTS, names)}
         claims = _by_host((claim.host, claim) for claim in self._claims.of_hosts(names))
         host_vms = _by_host((vm.host, vm) for vm in map(vm_of, self._rows(_VMS, names)))

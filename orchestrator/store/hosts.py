@@ -68,7 +68,7 @@ _LABELS: Final = InClause(lambda names: select(hosts.c.name, hosts.c.labels).whe
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
 _IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
 _CHANGE: Final = Precompiled(update(hosts).where(hosts.c.name == bindparam("its_name")))
-_LAYOUTS: Final = select(gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.address)
+_LAYOUTS: Final = select(gpus.c.address, gpus.c.mig_layout, gpus.c.health).order_by(gpus.c.address)
 _ITS_GPUS: Final = Precompiled(_LAYOUTS.where(gpus.c.host == bindparam("host")))
 _ALL_GPUS: Final = _LAYOUTS.add_columns(gpus.c.host)
 _COUNTS: Final = Precompiled(
@@ -76,6 +76,9 @@ _COUNTS: Final = Precompiled(
 )
 _ENABLED: Final = _LAYOUTS.where(gpus.c.host == bindparam("host"), gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+_MODEL: Final = _MARK.where(or_(gpus.c.model.is_(None), gpus.c.model != bindparam("its_model"))).values(
+    model=bindparam("its_model")
+)
 _KEPT: Final = select(gpu_cuts.c.cut).where(
     gpu_cuts.c.host == bindparam("host"), gpu_cuts.c.gpu == bindparam("gpu"), gpu_cuts.c.cut == CUT
 )
@@ -158,10 +161,10 @@ class Hosts:
         """By name: ``most`` of those behind ``after``."""
         query = select(hosts).order_by(hosts.c.name).limit(most)
         rows = self._db.execute(query if after is None else query.where(hosts.c.name > after)).all()
-        managed: dict[str, list[tuple[str, Any]]] = {row.name: [] for row in rows}
+        managed: dict[str, list[tuple[str, Any, Any]]] = {row.name: [] for row in rows}
         all_gpus = _ALL_GPUS if most is None else _ALL_GPUS.where(gpus.c.host.in_(managed))
-        for address, layout, host in self._db.execute(all_gpus):
-            managed[host].append((address, layout))
+        for address, layout, health, host in self._db.execute(all_gpus):
+            managed[host].append((address, layout, health))
         return tuple(host_of(row, managed[row.name]) for row in rows)
 
     def counts(self) -> dict[tuple[HostState, bool], int]:
@@ -304,6 +307,11 @@ class Hosts:
         self._db.execute(PUT_DOCUMENT, {"host": name, "document": text})
         self._db.execute(_PUT_OBSERVATION, {**new, "facts": facts, "disk_bytes": disk})
         self._events.note("host", name, "observed", host=name)
+        if snapshot.gpus:
+            its = {"its_host": name}
+            self._db.execute(
+                _MODEL, [{**its, "its_address": gpu.address, "its_model": gpu.model} for gpu in snapshot.gpus]
+            )
         if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
             self._usage.touch(name)
         return True

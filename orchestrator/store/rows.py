@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Text, and_, cast, or_
 
 from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.gpu.device import Device, InstancePlace
+from orchestrator.core.gpu.health_states import GpuHealth
 from orchestrator.core.hosts.cpus import CpuPlace, cpus_text, parse_cpus
 from orchestrator.core.hosts.host import Cordon, Host
 from orchestrator.core.hosts.mig_layout import MigLayout
@@ -36,13 +37,13 @@ _HOST_COLUMNS: Final = hosts.c.keys()
 
 def host_values(host: Host) -> dict[str, Any]:
     values = asdict(host)
-    del values["managed_gpus"], values["mig_layouts"]
+    del values["managed_gpus"], values["mig_layouts"], values["gpu_health"]
     lists = {"pinnable_cpus": cpus_text(host.pinnable_cpus) or None, "rdma_nics": ",".join(host.rdma_nics) or None}
     return values | {"labels": dict(host.labels), **lists}
 
 
-def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
-    """The row may have more than the host's own columns. ``gpus``: (address, layout as it is stored)."""
+def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any, Any]]) -> Host:
+    """The row may have more than the host's own columns. ``gpus``: (address, layout and health as they are stored)."""
     values = {name: getattr(row, name) for name in _HOST_COLUMNS}
     return Host(
         **{
@@ -52,8 +53,9 @@ def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
             "rdma_nics": tuple(filter(None, (values["rdma_nics"] or "").split(","))),
             "cordon": None if values["cordon"] is None else Cordon(**values["cordon"]),
         },
-        managed_gpus=tuple(address for address, _ in gpus),
-        mig_layouts=tuple(layout_of(address, stored) for address, stored in gpus if stored is not None),
+        managed_gpus=tuple(address for address, _, _ in gpus),
+        mig_layouts=tuple(layout_of(address, stored) for address, stored, _ in gpus if stored is not None),
+        gpu_health=tuple((address, health_of(stored)) for address, _, stored in gpus if stored is not None),
     )
 
 
@@ -66,6 +68,12 @@ def layout_of(gpu: str, stored: dict[str, Any]) -> MigLayout:
     return MigLayout(gpu=gpu, on=stored["on"], instances=places)
 
 
+def health_of(stored: dict[str, Any]) -> GpuHealth:
+    made: GpuHealth = _HEALTH.validate_python(stored)
+    return made
+
+
+_HEALTH: Final = TypeAdapter[Any](GpuHealth)
 _VM_FIELDS: Final = tuple(field.name for field in fields(Vm))
 _VM_JSON: Final = {
     name: TypeAdapter[Any](kind).validator.validate_json

@@ -34,12 +34,11 @@ hosts = Table(
     Column("name", String(63), primary_key=True), Column("address", String(255), nullable=False),
     Column("port", Integer, nullable=False), Column("provisioning_user", String(64), nullable=False),
     Column("host_key", Text, nullable=False), Column("state", String(20), nullable=False),
-    Column("state_reason", Text), Column("cordoned", Boolean, nullable=False),
-    Column("cordoned_for", String(80)), Column("cordon", JSON(none_as_null=True)),
+    Column("state_reason", Text), Column("cordoned", Boolean, nullable=False), Column("rdma_nics", Text),
+    Column("cordoned_for", String(80)), Column("cordon", JSON(none_as_null=True)), Column("restored", String(8)),
     Column("machine_id", String(64)), Column("epoch", Integer, nullable=False), Column("last_seen_at", Float),
-    Column("vcpu_overcommit", Float), Column("memory_overcommit", Float),
+    Column("vcpu_overcommit", Float), Column("memory_overcommit", Float), Column("pinnable_cpus", Text),
     Column("allow_unconfined", Boolean, nullable=False), Column("labels", JSON, nullable=False),
-    Column("pinnable_cpus", Text), Column("rdma_nics", Text), Column("restored", String(8)),
     UniqueConstraint("address", "port"), Index("ix_hosts_state", "state", "cordoned"),
 )  # fmt: skip
 
@@ -47,10 +46,11 @@ gpus = Table(
     "gpus", metadata,
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True), Column("mig_found", Boolean),
     Column("address", String(12), primary_key=True), Column("functions_by_us", Boolean, nullable=False),
-    Column("mig_layout", JSON(none_as_null=True)), Column("uuid", Text), Column("serial", Text),
+    Column("mig_layout", JSON(none_as_null=True)), Column("uuid", Text), Column("serial", Text), Column("model", Text),
+    Column("health", JSON(none_as_null=True)),
 )  # fmt: skip
 """``mig_layout``: what the GPU is kept for (``rows.layout_of``); by a row in ``gpu_cuts`` no VM claims a part of it.
-``uuid``, ``serial``: of the card, once its driver says so. ``mig_found``: its MIG mode before us, where known."""
+``health``: ``rows.health_of``. ``uuid``, ``serial``, ``model``: as its driver says. ``mig_found``: before us."""
 
 snapshots = Table(
     "snapshots", metadata, Column("document", JSON, nullable=False),

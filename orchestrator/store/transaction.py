@@ -17,6 +17,7 @@ from orchestrator.store.events import Events
 from orchestrator.store.findings import Findings
 from orchestrator.store.fleet import Fleet, Observations
 from orchestrator.store.floating_addresses import FloatingAddresses
+from orchestrator.store.gpu_health import GpuHealths
 from orchestrator.store.guests import GuestRecords
 from orchestrator.store.hosts import Hosts, ParsedSnapshots
 from orchestrator.store.images import Images
@@ -52,7 +53,7 @@ class Transaction:
         self.tenant_usage = TenantUsage(db)
         self.hosts = Hosts(db, self.usage, parsed, self.events)
         self.cards, self.vgpu_metadata, self.disk_copies = Cards(db, self.usage), VgpuMetadata(db), DiskCopies(db)
-        self.observations = Observations(db, parsed)
+        self.gpu_health, self.observations = GpuHealths(db, self.usage, self.events), Observations(db, parsed)
         self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
         self.vm_pages, self.host_pages = VmPages(db), HostPages(db)
         self.places, self.guests = HeldPlaces(db, self.usage, self.tenant_usage, self.events), GuestRecords(db)

@@ -14,6 +14,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.services.changes_in_ovn import ChangesInOvn
 from orchestrator.services.drivers.provisioning import ProvisioningService
 from orchestrator.services.floating_addresses import FloatingAddressService
+from orchestrator.services.hosts.gpu_health import GpuHealthService
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.network_paths import NetworkPathService
 from orchestrator.services.networks import NetworkService
@@ -35,6 +36,11 @@ def network_driver(store: Store, clock: Clock) -> NetworkDriverService:
 def provisioning(store: Store, clock: Clock, ids: Ids, engine: Engine) -> ProvisioningService:
     """Of such a site, whose hosts are in memory."""
     return ProvisioningService(store=store, clock=clock, ids=ids, engine=engine, ovn=NO_HOSTS, inspector=None)
+
+
+def gpu_health(store: Store, clock: Clock) -> GpuHealthService:
+    """Of no GPU that is ill."""
+    return GpuHealthService(store=store, clock=clock)
 
 
 def security(

@@ -56,7 +56,7 @@ from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves, Snapshots, Suspension
-from tests.fakes.network_engines import leading_outside, network_driver, provisioning, security
+from tests.fakes.network_engines import gpu_health, leading_outside, network_driver, provisioning, security
 from tests.fakes.readings import NetworkReadings, Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
@@ -361,7 +361,7 @@ class InMemory:
         self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants
         files = BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name)))
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
-        self.driver_locks = DriverLockService(store=store, clock=clock)
+        self.driver_locks, self.gpu_health = DriverLockService(store=store, clock=clock), gpu_health(store, clock)
         self.network_driver, outside = network_driver(store, clock), leading_outside(store, clock, ids)
         self.security_groups, self.network_paths, self.network_cards = security(
             store, clock, ids, engine, self.networks

@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
-from orchestrator.cli.ages import show_span
+from orchestrator.cli.ages import show_span, show_time
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import render_details, show, shown, width
-from orchestrator.cli.parameters import Sort
-from orchestrator.cli.session import format_of
-from orchestrator.cli.table import Column, Fit, field, render_table, show_list
+from orchestrator.cli.parameters import Host, Sort
+from orchestrator.cli.session import format_of, session_of
+from orchestrator.cli.table import Column, Fit, age, field, render_table, show_list, time
 from orchestrator.cli.tree import new_group
+from orchestrator.core.gpu.health_states import HealthState
+from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.units import MIB
 
 app = new_group("GPUs that fall ill: states, rules, your word.")
@@ -40,6 +42,119 @@ CHANGE_COLUMNS: Final = (
     field("STATE", "state", Fit.WHOLE),
     field("CAUSE", "cause"),
 )
+
+ILL_COLUMNS: Final = (
+    Column("NAME", lambda gpu: f"{shown(gpu['host'])} {shown(gpu['gpu'])}", Fit.WHOLE, wide=True),
+    field("HOST", "host", Fit.WHOLE),
+    field("GPU", "gpu", Fit.WHOLE),
+    field("STATE", "state", Fit.WHOLE),
+    age("since", "SINCE"),
+    field("CAUSE", "cause", Fit.WRAP),
+    field("BY", "by", spare=True),
+    field("SEEN BY", "acknowledged", spare=True),
+)
+
+SIGNAL_COLUMNS: Final = (
+    field("SIGNAL", "name", Fit.WHOLE),
+    field("STATE", "state", Fit.WHOLE),
+    field("HELPS", "helps", Fit.WHOLE),
+    Column("COUNTS", lambda signal: "no: returned" if signal["waived"] else "yes", Fit.WHOLE),
+    time("AT", "at"),
+    field("TEXT", "text", Fit.WRAP),
+)
+
+Gpu = Annotated[str, typer.Argument(metavar="ADDRESS", help="PCI address.")]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for people.")]
+
+
+@app.command("show")
+def show_health(ctx: typer.Context) -> None:
+    """Show GPUs that are not healthy, and the breaker."""
+    session = session_of(ctx)
+    answer = session.client.gpu_healths()
+    show(answer, session.format, lambda: _pool_lines(answer))
+
+
+def _pool_lines(answer: Mapping[str, Any]) -> list[str]:
+    counts, breaker = answer["counts"], answer["breaker"]
+    total = ", ".join(f"{counts.get(state, 0)} {state}" for state in get_args(HealthState))
+    lines = [f"GPUs: {total}"]
+    if breaker["opened"] is not None:
+        lines.append(
+            f"the breaker is open since {show_time(breaker['opened'])}: {shown(breaker['why'])}; rules close no "
+            "GPU until 'vgpuctl health reset-breaker'"
+        )
+    return [*lines, *(render_table(answer["gpus"], ILL_COLUMNS, width()) if answer["gpus"] else [])]
+
+
+@app.command("explain")
+def explain(ctx: typer.Context, host: Host, address: Gpu) -> None:
+    """Tell why a GPU is in its state, and what ends it."""
+    session = session_of(ctx)
+    answer = session.client.gpu_health(host, parse_pci_address(address))
+    show(answer, session.format, lambda: _gpu_lines(answer))
+
+
+_ENDS: Final = {
+    "healthy": None,
+    "watch": "a day without a new fault, once none lasts",
+    "unfit": "what it says there; then it is on watch for a day",
+    "quarantined": "'vgpuctl health return {host} {gpu} --reason TEXT'",
+}
+
+
+def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
+    ends = _ENDS[answer["state"]]
+    details = [
+        ("GPU", f"{shown(answer['host'])} {shown(answer['gpu'])}"),
+        ("state", shown(answer["state"])),
+        ("since", show_time(answer["since"])),
+        ("cause", shown(answer["cause"] or None)),
+        ("by", shown(answer["by"])),
+        ("seen by", shown(answer["acknowledged"])),
+        ("without a new fault since", show_time(answer["clean_since"])),
+        ("unfit in a week", f"{answer['became_unfit']} times"),
+        ("ends by", shown(None) if ends is None else ends.format(host=answer["host"], gpu=answer["gpu"])),
+    ]
+    signals = (
+        render_table(answer["signals"], SIGNAL_COLUMNS, width()) if answer["signals"] else ["nothing is told of it"]
+    )
+    return [*render_details(details), "", *signals]
+
+
+@app.command("quarantine")
+def quarantine(ctx: typer.Context, host: Host, address: Gpu, reason: Why) -> None:
+    """Put nothing new on a GPU until it is returned."""
+    session = session_of(ctx)
+    answer = session.client.quarantine_gpu(host, parse_pci_address(address), reason)
+    show(answer, session.format, lambda: [f"nothing new is put on GPU {shown(answer['gpu'])} of {host}"])
+
+
+@app.command("return")
+def give_back(ctx: typer.Context, host: Host, address: Gpu, reason: Why) -> None:
+    """Have VMs on a GPU again that was unfit or quarantined.
+
+    It is on watch for a day. What is told of it now counts no more, unless it is told anew.
+    """
+    session = session_of(ctx)
+    answer = session.client.return_gpu(host, parse_pci_address(address), reason)
+    show(answer, session.format, lambda: [f"GPU {shown(answer['gpu'])} of {host} is on watch for a day"])
+
+
+@app.command("ack")
+def acknowledge(ctx: typer.Context, host: Host, address: Gpu) -> None:
+    """Say that you have seen it: no alert until its state changes."""
+    session = session_of(ctx)
+    answer = session.client.acknowledge_gpu(host, parse_pci_address(address))
+    show(answer, session.format, lambda: [f"GPU {shown(answer['gpu'])} of {host} stays {shown(answer['state'])}"])
+
+
+@app.command("reset-breaker")
+def reset_breaker(ctx: typer.Context) -> None:
+    """Let rules close GPUs again, after too many had fallen at once."""
+    session = session_of(ctx)
+    answer = session.client.reset_health_breaker()
+    show(answer, session.format, lambda: _pool_lines(answer))
 
 
 @app.command("rules")

@@ -39,10 +39,11 @@ _XID: Final = "xid-"
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSignal:
-    """``name``: ``xid-79``, ``sxid-fatal`` and ``aer-fatal`` are of the kernel log; ``memory-…``, ``fabric-…``,
-    ``recovery-…`` and ``pcie-…`` are states that NVML tells."""
+    """One thing that is told of a GPU."""
 
     name: str
+    """``xid-79``, ``sxid-fatal`` and ``aer-fatal`` are of the kernel log; ``memory-…``, ``fabric-…``, ``recovery-…``
+    and ``pcie-…`` are states that NVML tells."""
     text: str = ""
     """The rest of the line, as the driver wrote it; data."""
     at: int = 0

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from orchestrator.core.errors import Conflict, one_line
 from orchestrator.core.gpu.health import CLOSING_WORDS, GpuFault, Remedy, closing_fault
 
 HealthState = Literal["healthy", "watch", "unfit", "quarantined"]
@@ -22,6 +23,11 @@ CLEAN_S: Final = 86_400
 RELAPSES: Final = 3
 RELAPSES_WITHIN_S: Final = 7 * 86_400
 """Unfit so many times in so long: what was done did not help, so a person decides."""
+BREAKER_WITHIN_S: Final = 3600
+BREAKER_LEAST: Final = 9
+"""More than a board has: one host that dies opens no breaker."""
+BREAKER_SHARE: Final = 0.2
+MAX_REASON: Final = 200
 _SHOWN: Final = 3
 _PASSING: Final[frozenset[Remedy]] = frozenset({"watch", "restart_vm", "support"})
 """Of a line in the log: nobody says when it is over."""
@@ -55,6 +61,18 @@ class GpuHealth:
     """Those that an operator has said are over, or no fault."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Breaker:
+    """Whether the rules may close GPUs."""
+
+    opened: float | None = None
+    """Since then they do not; null: they may."""
+    why: str = ""
+    """What opened it."""
+    reset: float = 0.0
+    """When a person last closed it."""
+
+
 def next_health(
     before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *, may_close: bool = True
 ) -> GpuHealth | None:
@@ -72,10 +90,10 @@ def next_health(
     if old.state == "quarantined":
         return seen
     closing = closing_fault(counted)
-    if closing is not None:
-        seen = (
-            _closed(seen, closing, now) if may_close else _to(seen, "watch", now, f"{_words(closing)} (breaker open)")
-        )
+    if closing is not None and (may_close or old.state == "unfit"):
+        seen = _closed(seen, closing, now)
+    elif closing is not None:
+        seen = _to(seen, "watch", now, f"{_words(closing)} (breaker open)")
     elif counted and (lasting or fresh or old.state == "watch"):
         seen = _to(seen, "watch", now, counted[0].signal.words)
     elif old.state == "unfit":
@@ -93,6 +111,54 @@ def is_new_fall(before: GpuHealth | None, faults: Sequence[GpuFault]) -> bool:
     counted = [fault for fault in faults if _key(fault) not in old.waived]
     closing = closing_fault(counted)
     return old.state not in CLOSED and closing is not None and _key(closing) not in old.noted
+
+
+def trips(falls: int, of: int) -> bool:
+    """Whether so many of so many GPUs are more than rules may close within :data:`BREAKER_WITHIN_S`."""
+    return falls >= BREAKER_LEAST and falls > BREAKER_SHARE * of
+
+
+def reason_closed(health: GpuHealth | None) -> str | None:
+    """Why nothing new is put on it, for people; None: something may be."""
+    if health is None or health.state not in CLOSED:
+        return None
+    if health.state == "unfit":
+        return health.cause
+    return f"quarantined by {health.by}: {health.cause}" if health.by else f"quarantined: {health.cause}"
+
+
+def quarantined(before: GpuHealth | None, now: float, *, by: str, reason: str) -> GpuHealth:
+    """By an operator. Whoever does it again changes the reason."""
+    old = before or GpuHealth(clean_since=now)
+    since = old.since if old.state == "quarantined" else now
+    cause = one_line(reason, MAX_REASON) or "no reason given"
+    return replace(old, state="quarantined", since=since, cause=cause, by=by, acknowledged=by)
+
+
+def returned(before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *, by: str, reason: str) -> GpuHealth:
+    """By an operator: what is told now counts no more, and for a day the GPU is on watch.
+
+    :raises Conflict: ``gpu.not_closed``"""
+    if before is None or before.state not in CLOSED:
+        state = "healthy" if before is None else before.state
+        raise Conflict(
+            "gpu.not_closed", f"nothing keeps VMs off it for its health: it is {state}", hint="'vgpuctl health show'"
+        )
+    standing = tuple(sorted(map(_key, faults)))
+    cause = one_line(f"returned: {reason or 'no reason given'}", MAX_REASON)
+    return GpuHealth(
+        state="watch", since=now, cause=cause, evidence=before.evidence, by=by, clean_since=now, noted=standing,
+        waived=standing, acknowledged=by,
+    )  # fmt: skip
+
+
+def acknowledged(before: GpuHealth | None, *, by: str) -> GpuHealth:
+    """By an operator: nobody is alerted to it any more, until it is in another state.
+
+    :raises Conflict: ``gpu.healthy``"""
+    if before is None or before.state == "healthy":
+        raise Conflict("gpu.healthy", "there is nothing to acknowledge: it is healthy", hint="'vgpuctl health show'")
+    return replace(before, acknowledged=by)
 
 
 def _closed(seen: GpuHealth, closing: GpuFault, now: float) -> GpuHealth:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.gpu.health_states import GpuHealth
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.mig_layout import MigLayout
 from orchestrator.core.hosts.snapshot import HostSnapshot
@@ -102,8 +103,14 @@ class Host:
     """Kept for VMs that have theirs alone; VMs that share run on the others. None of them: VMs share all."""
     rdma_nics: tuple[str, ...] = ()
     """PCI addresses of network cards whose virtual functions VMs may have; no other card is ever touched."""
+    gpu_health: tuple[tuple[str, GpuHealth], ...] = ()
+    """Of those managed GPUs of which anything is remembered, by address."""
     restored: RestoredState | None = None
     """Since its database was restored. None: what it has is settled, or nothing was ever restored."""
+
+    def health_of(self, gpu: str) -> GpuHealth | None:
+        """None: nothing is remembered of it; it is healthy."""
+        return next((health for address, health in self.gpu_health if address == gpu), None)
 
 
 def new_host(name: str, address: str, port: int, *, provisioning_user: str, host_key: str) -> Host:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.on_host import PlansOfHosts
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
+from orchestrator.core.placement.rules.health import OnWatch, SparesWatched
 from orchestrator.core.placement.rules.labels import is_kept
 from orchestrator.core.placement.rules.rule import Amounts
 from orchestrator.core.placement.scores import Scores
@@ -58,6 +59,8 @@ class PlacementEngine:
         """Needs of VMs that may keep others off their GPUs."""
         self.kept = 0
         """Hosts that are kept for a tenant."""
+        self.watched = 0
+        """GPUs that are on watch."""
         for view in hosts:
             self.add_host(view)
 
@@ -84,6 +87,7 @@ class PlacementEngine:
 
     def _count_out(self, host: FleetHost) -> None:
         self.kept -= is_kept(host.view.facts)
+        self.watched -= _watched(host)
         for vm_id in {item.vm_id for gpu in host.gpus for _, item in gpu.held}:
             held = self.vms.get(vm_id)
             if held is not None and held.host is host:
@@ -91,6 +95,7 @@ class PlacementEngine:
 
     def _count_in(self, host: FleetHost) -> None:
         self.kept += is_kept(host.view.facts)
+        self.watched += _watched(host)
         gpus: dict[str, list[Gpu]] = {}
         first: dict[str, Occupied] = {}
         for gpu in host.gpus:
@@ -117,7 +122,16 @@ class PlacementEngine:
         return request.is_filtered or self.filtering > 0 or self.kept > 0
 
     def plan(self, request: Request) -> PlacementPlan | None:
-        """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
+        """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately. GPUs on
+        watch are taken where no others will do."""
+        if self.watched:
+            sparing = replace(request, needs=(*request.needs, SparesWatched()))
+            plan = self._best(sparing) or self._plan_host_by_host(sparing)
+            if plan is not None:
+                return plan
+        return self._best(request)
+
+    def _best(self, request: Request) -> PlacementPlan | None:
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
         if request.count > 1 or request.is_named or (request.whole_gpus > 0 and request.seeks_gpus):
@@ -250,6 +264,10 @@ class PlacementEngine:
         self.count(request, -1)
 
 
+def _watched(host: FleetHost) -> int:
+    return sum(OnWatch() in gpu.facts for gpu in host.gpus)
+
+
 def _spend(request: Request, host: FleetHost, spent: Amounts, sign: int) -> None:
     host.vcpus -= sign * request.vcpus
     host.memory_mib -= sign * request.memory_mib
@@ -285,7 +303,8 @@ def _with_room(
 
 def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu], spent: Amounts) -> str:
     more = (need.words_of_place(gpus, spent) for need in request.needs)
-    return "; ".join([_why_there(request, host, gpus), *filter(None, more)])
+    watched = "nothing that is not on watch takes it" if any(OnWatch() in gpu.facts for gpu in gpus) else None
+    return "; ".join([_why_there(request, host, gpus), *filter(None, (watched, *more))])
 
 
 def _why_there(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:

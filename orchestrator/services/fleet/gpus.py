@@ -105,7 +105,7 @@ class Viewer:
             if gpu.parents or gpu.instances or gpu.address in claimed:
                 views.append(made(gpu, table))
                 continue
-            key = (gpu, gpu.address in managed, facts.fabric)
+            key = (gpu, gpu.address in managed, seen.host.health_of(gpu.address), facts.fabric)
             view = self._idle.get(key)
             if view is None:
                 view = made(gpu, table)

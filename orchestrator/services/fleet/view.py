@@ -19,7 +19,8 @@ from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIG, MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.device import Device, InstancePlace
-from orchestrator.core.gpu.health import CLOSING_WORDS, GpuFault, closing_fault, fabric_fault, faults_of
+from orchestrator.core.gpu.health import fabric_fault, faults_of
+from orchestrator.core.gpu.health_states import reason_closed
 from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot
@@ -153,7 +154,7 @@ def gpu_view(
     geometry = tables.ever if lost else tables.now
     foreign = _foreign(geometry, gpu, vms)
     cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
-    reason = set_aside(frozenset(host.managed_gpus), gpu)
+    reason = set_aside(host, gpu)
     if reason is None and any(item.gpu == gpu.address for item in host.mig_layouts):
         reason = f"it is kept for a MIG layout ('vgpuctl mig release {host.name}' gives it back)"
     if reason is None and gpu.address in cleared:
@@ -178,7 +179,7 @@ def gpu_view(
         reason_unusable=reason,
         reason_not_whole=_not_whole(gpu),
         reason_alone=kept_alone(gpu),
-        facts=rules.facts_of_gpu(gpu),
+        facts=rules.facts_of_gpu(gpu, host.health_of(gpu.address)),
     )
 
 
@@ -208,27 +209,18 @@ def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
             )
 
 
-def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
+def set_aside(host: Host, gpu: GpuSnapshot) -> str | None:
     """Why nothing may be put on the GPU in any mode; None: it is ours and well."""
-    if gpu.address not in managed:
+    if gpu.address not in host.managed_gpus:
         return "not given to vgpuctl at 'host add'"
-    return next(iter(gpu.problems), closed_by_fault(gpu))
-
-
-def closed_by_fault(gpu: GpuSnapshot) -> str | None:
-    """What is to be done before anything is put on it; None: nothing."""
-    fault = closing_fault(_faults(gpu))
-    return None if fault is None else f"{CLOSING_WORDS[fault.remedy]}: {fault.signal.words}"
+    return next(iter(gpu.problems), reason_closed(host.health_of(gpu.address)))
 
 
 def kept_alone(gpu: GpuSnapshot) -> str | None:
     """Why no VM may have it together with other GPUs; None: one may."""
-    fault = fabric_fault(_faults(gpu))
+    faults = faults_of(gpu.signals, shipped().signal_meanings) if gpu.signals else ()
+    fault = fabric_fault(faults)
     return None if fault is None else f"its links to other GPUs are faulty: {fault.signal.words}"
-
-
-def _faults(gpu: GpuSnapshot) -> tuple[GpuFault, ...]:
-    return faults_of(gpu.signals, shipped().signal_meanings) if gpu.signals else ()
 
 
 def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:

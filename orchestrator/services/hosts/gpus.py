@@ -12,6 +12,7 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import model_name, tables_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
+from orchestrator.core.gpu.health_states import reason_closed
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
@@ -23,7 +24,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record
-from orchestrator.services.fleet.view import closed_by_fault, gpu_view, kept_alone
+from orchestrator.services.fleet.view import gpu_view, kept_alone
 from orchestrator.services.messages import GpuInfo, Started, TypeUse
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -78,7 +79,7 @@ def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str
     view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
     here = [vms[claim.vm] for claim in claims if any(device.gpu == gpu.address for device in claim.devices)]
     devices = Counter(device.type_name for vm in here for device in vm.devices if device.gpu == gpu.address)
-    faults = filter(None, (closed_by_fault(gpu), kept_alone(gpu)))
+    faults = filter(None, (reason_closed(host.health_of(gpu.address)), kept_alone(gpu)))
     return GpuInfo(
         host=host.name,
         gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),

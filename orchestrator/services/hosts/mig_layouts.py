@@ -192,7 +192,7 @@ def _places(wanted: WantedMig) -> tuple[InstancePlace, ...]:
 
 
 def _in_the_way(tx: Transaction, host: Host, gpu: GpuSnapshot) -> Iterator[str]:
-    reason = set_aside(frozenset(host.managed_gpus), gpu)
+    reason = set_aside(host, gpu)
     if reason is not None:
         yield reason
     vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}

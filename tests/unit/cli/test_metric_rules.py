@@ -30,6 +30,11 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'vgpuctl_findings{code="gpu.fabric_fault"}': "1x99"},
         {'vgpuctl_findings{code="vm.gpu_fault"}': "1x99"},
     ),
+    "GpuUnfit": (
+        {'vgpuctl_gpus_health{state="quarantined",acknowledged="false"}': "1x99"},
+        {'vgpuctl_gpus_health{state="unfit",acknowledged="true"}': "1x99"},
+    ),
+    "HealthBreakerOpen": ({"vgpuctl_health_breaker_open": "1x99"}, {"vgpuctl_health_breaker_open": "0x99"}),
     "GpuRowRemapPending": (
         {f"vgpuctl_gpu_remap_pending{{{GPU}}}": "1x99"},
         {f"vgpuctl_gpu_remap_pending{{{GPU}}}": "0x99"},

@@ -8,6 +8,7 @@ from typing import Final
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.gpu.device import Device
+from orchestrator.core.gpu.health_states import GpuHealth
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.core.labels import Labels
 from orchestrator.core.placement.rules import (
@@ -15,6 +16,7 @@ from orchestrator.core.placement.rules import (
     bridges,
     disk,
     features,
+    health,
     labels,
     named,
     nics,
@@ -68,8 +70,8 @@ def needs_of_device(device: Device) -> tuple[Need, ...]:
     return scheduler.needs_of_device(device)
 
 
-def facts_of_gpu(gpu: GpuSnapshot) -> tuple[Fact, ...]:
-    return scheduler.facts_of(gpu)
+def facts_of_gpu(gpu: GpuSnapshot, its_health: GpuHealth | None) -> tuple[Fact, ...]:
+    return (*scheduler.facts_of(gpu), *health.facts_of(its_health))
 
 
 def facts_of(host: HostFacts, name: str, host_labels: Labels) -> tuple[Fact, ...]:

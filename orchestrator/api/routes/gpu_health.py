@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/gpu-health"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.routes.gpus import AddressInPath, HostInPath
+from orchestrator.api.schemas.gpu_health import GpuHealthAnswer, GpuReasonBody, PoolHealthAnswer
+from orchestrator.api.services import ServicesOf
+from orchestrator.core.gpu.pci import parse_pci_address
+
+router = APIRouter(prefix="/gpu-health", tags=["gpus"])
+
+
+@router.get("")
+def list_all(services: ServicesOf) -> PoolHealthAnswer:
+    """List ill GPUs. With how many are in each state, and whether rules may close them."""
+    return PoolHealthAnswer.of(services.gpu_health.all())
+
+
+@router.post("/reset-breaker")
+def reset_breaker(services: ServicesOf) -> PoolHealthAnswer:
+    """Reset the breaker. Rules may close GPUs again."""
+    return PoolHealthAnswer.of(services.gpu_health.reset_breaker())
+
+
+@router.get("/{host}/{address}")
+def get(host: HostInPath, address: AddressInPath, services: ServicesOf) -> GpuHealthAnswer:
+    """Get a GPU's health. With all that its host tells of it now."""
+    return GpuHealthAnswer.of(services.gpu_health.get(host, parse_pci_address(address)))
+
+
+@router.post("/{host}/{address}/quarantine")
+def quarantine(host: HostInPath, address: AddressInPath, body: GpuReasonBody, services: ServicesOf) -> GpuHealthAnswer:
+    """Quarantine a GPU. Nothing new is put on it until it is returned."""
+    return GpuHealthAnswer.of(services.gpu_health.quarantine(host, parse_pci_address(address), body.reason))
+
+
+@router.post("/{host}/{address}/return")
+def give_back(host: HostInPath, address: AddressInPath, body: GpuReasonBody, services: ServicesOf) -> GpuHealthAnswer:
+    """Return a GPU. It is placed on again, last for a day; what is told of it now counts no more."""
+    return GpuHealthAnswer.of(services.gpu_health.give_back(host, parse_pci_address(address), body.reason))
+
+
+@router.post("/{host}/{address}/acknowledge")
+def acknowledge(host: HostInPath, address: AddressInPath, services: ServicesOf) -> GpuHealthAnswer:
+    """Acknowledge a GPU's state. Nobody is alerted to it any more until it changes."""
+    return GpuHealthAnswer.of(services.gpu_health.acknowledge(host, parse_pci_address(address)))

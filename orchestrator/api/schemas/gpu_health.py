@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about the health of GPUs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from orchestrator.api.schemas.base import AnswerBody, moment_or_none
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.gpu.health import GpuSignal, Remedy, Scope, meaning_of, state_of
+from orchestrator.core.gpu.health_states import Breaker, GpuHealth, HealthState
+from orchestrator.core.plain_words import LINE_PATTERN
+from orchestrator.services.hosts.gpu_health import KnownHealth, PoolHealth
+
+
+class GpuReasonBody(StrictForm, example={"reason": "fan 3 is loud"}):
+    """An operator's word on a GPU."""
+
+    reason: str = Field(min_length=1, max_length=180, pattern=LINE_PATTERN)
+    """Why, for people."""
+
+
+class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
+    """One thing that is told of a GPU."""
+
+    at: datetime | None
+    """By its host's clock, of the newest; null: a state, which lasts."""
+    programs: int
+    """How many processes of its host met it, three at most."""
+    concerns: Scope
+    """vm, gpu or fabric."""
+    helps: Remedy
+    """What is to be done about it."""
+    state: str
+    """What it brings the GPU into by itself."""
+    waived: bool
+    """An operator has said that it counts no more."""
+
+    @classmethod
+    def of(cls, signal: GpuSignal, health: GpuHealth) -> GpuSignalAnswer:
+        meaning = meaning_of(signal, shipped().signal_meanings)
+        return cls.copied(
+            signal, at=moment_or_none(signal.at or None), programs=len(signal.pids), concerns=meaning.scope,
+            helps=meaning.remedy, state=state_of(meaning), waived=(signal.name, signal.at) in health.waived,
+        )  # fmt: skip
+
+
+class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived"}):
+    """Health of one GPU."""
+
+    host: str
+    """Name of the host."""
+    gpu: str
+    """PCI address."""
+    since: datetime | None
+    """In that state; null: always."""
+    clean_since: datetime | None
+    """Without a new fault since then; null: one lasts, or there was none."""
+    became_unfit: int
+    """How often in the last week."""
+    signals: tuple[GpuSignalAnswer, ...]
+    """All that its host tells of it now; only of a GPU that was asked for alone."""
+
+    @classmethod
+    def of(cls, known: KnownHealth) -> GpuHealthAnswer:
+        health = known.health
+        return cls.copied(
+            health, host=known.host, gpu=known.gpu, since=moment_or_none(health.since or None),
+            clean_since=moment_or_none(health.clean_since), became_unfit=len(health.falls),
+            signals=tuple(GpuSignalAnswer.of(signal, health) for signal in known.signals),
+        )  # fmt: skip
+
+
+class HealthBreakerAnswer(AnswerBody, copies=Breaker, without={"reset"}):
+    """Whether rules may close GPUs."""
+
+    opened: datetime | None
+    """Since then they do not, until a person resets it; null: they may."""
+
+    @classmethod
+    def of(cls, breaker: Breaker) -> HealthBreakerAnswer:
+        return cls.copied(breaker, opened=moment_or_none(breaker.opened))
+
+
+class PoolHealthAnswer(AnswerBody):
+    """Health of all managed GPUs."""
+
+    breaker: HealthBreakerAnswer
+    """Whether rules may close GPUs."""
+    counts: dict[HealthState, int]
+    """How many GPUs are in each state."""
+    gpus: tuple[GpuHealthAnswer, ...]
+    """Those that are not healthy."""
+
+    @classmethod
+    def of(cls, pool: PoolHealth) -> PoolHealthAnswer:
+        return cls(
+            breaker=HealthBreakerAnswer.of(pool.breaker),
+            counts=dict(pool.counts),
+            gpus=tuple(map(GpuHealthAnswer.of, pool.gpus)),
+        )

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the API about the health of GPUs. ``generated/async_health_calls.py`` is written from this file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.client.connection import path_of
+from orchestrator.client.site_calls import SiteCalls
+
+if TYPE_CHECKING:
+    from orchestrator.client.generated import models
+
+
+class HealthCalls(SiteCalls):
+    """Beside those about a site."""
+
+    def gpu_healths(self) -> models.PoolHealth:
+        """``gpus``: those that are not healthy; ``counts`` and ``breaker``: of all."""
+        return self._get(path_of("gpu-health"))
+
+    def gpu_health(self, host: str, address: str) -> models.GpuHealth:
+        """With all that its host tells of it now."""
+        return self._get(path_of("gpu-health", host, address))
+
+    def quarantine_gpu(self, host: str, address: str, reason: str) -> models.GpuHealth:
+        """Until :meth:`return_gpu`."""
+        return self._post(path_of("gpu-health", host, address, "quarantine"), {"reason": reason})
+
+    def return_gpu(self, host: str, address: str, reason: str) -> models.GpuHealth:
+        return self._post(path_of("gpu-health", host, address, "return"), {"reason": reason})
+
+    def acknowledge_gpu(self, host: str, address: str) -> models.GpuHealth:
+        return self._post(path_of("gpu-health", host, address, "acknowledge"))
+
+    def reset_health_breaker(self) -> models.PoolHealth:
+        return self._post(path_of("gpu-health", "reset-breaker"))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an observation says of the health of a host's GPUs, written in its transaction: placement never sees one without
+the other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.core.gpu.health import MISSING, SEVERAL, GpuFault, GpuSignal, faults_of
+from orchestrator.core.gpu.health_states import (
+    BREAKER_WITHIN_S,
+    CLOSED,
+    Breaker,
+    GpuHealth,
+    is_new_fall,
+    next_health,
+    trips,
+)
+from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.store.transaction import Transaction
+
+ACTOR: Final = "health"
+
+
+def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) -> None:
+    """Bring each managed GPU into the state that ``snapshot`` means. ``host``: as it is stored now."""
+    models = {gpu.address: gpu.model for gpu in snapshot.gpus}
+    for address in host.managed_gpus:
+        faults, before = gpu_faults(tx, host, snapshot, address), host.health_of(address)
+        if not faults and before is None:
+            continue
+        may_close = tx.gpu_health.breaker().opened is None
+        if may_close and is_new_fall(before, faults):
+            may_close = not _breaks(tx, models.get(address), now)
+        after = next_health(before, faults, now, may_close=may_close)
+        if after != before:
+            _put(tx, host.name, address, before, after, now)
+
+
+def gpu_faults(tx: Transaction, host: Host, snapshot: HostSnapshot, address: str) -> tuple[GpuFault, ...]:
+    """The worst first."""
+    seen = next((gpu for gpu in snapshot.gpus if gpu.address == address), None)
+    signals = (GpuSignal(name=MISSING),) if seen is None else seen.signals
+    if not signals:
+        return ()
+    vms = 0
+    if any(len(signal.pids) >= SEVERAL for signal in signals):
+        on_host = (vm for vm in tx.vms.list(host=host.name) if vm.deallocated is None)
+        vms = sum(any(device.gpu == address for device in vm.devices) for vm in on_host)
+    return faults_of(signals, shipped().signal_meanings, vms=vms)
+
+
+def _breaks(tx: Transaction, model: str | None, now: float) -> bool:
+    """Whether this fall is one too many of the site's GPUs or of its model's; then the breaker is open."""
+    breaker = tx.gpu_health.breaker()
+    falls, of = tx.gpu_health.falls(max(now - BREAKER_WITHIN_S, breaker.reset)), tx.gpu_health.models()
+    for whose, fell, total in (("the site", falls.total(), of.total()), (model, falls[model], of[model])):
+        if whose is not None and trips(fell + 1, total):
+            why = f"{fell + 1} of {total} GPUs of {whose} became unfit within an hour"
+            tx.gpu_health.put_breaker(Breaker(opened=now, why=why, reset=breaker.reset))
+            tx.audit.append(at=now, actor=ACTOR, action="open_breaker", subject="health", outcome=why)
+            return True
+    return False
+
+
+def _put(tx: Transaction, host: str, gpu: str, before: GpuHealth | None, after: GpuHealth | None, now: float) -> None:
+    was = "healthy" if before is None else before.state
+    state = "healthy" if after is None else after.state
+    tx.gpu_health.put(host, gpu, after, changed=was != state)
+    if after is not None and state in CLOSED and was != state:
+        tx.audit.append(at=now, actor=ACTOR, action=f"gpu_{state}", subject=f"{host}/{gpu}", outcome=after.cause)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Health of GPUs: what is known of it, and an operator's word."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.core.errors import NotFound
+from orchestrator.core.gpu.health import GpuFault, GpuSignal
+from orchestrator.core.gpu.health_states import (
+    Breaker,
+    GpuHealth,
+    HealthState,
+    acknowledged,
+    quarantined,
+    returned,
+)
+from orchestrator.operations.gpu_health import gpu_faults
+from orchestrator.ports.clock import Clock
+from orchestrator.services.acting import actor
+from orchestrator.store.database import Store
+from orchestrator.store.transaction import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownHealth:
+    """Of one managed GPU."""
+
+    host: str
+    gpu: str
+    """PCI address."""
+    health: GpuHealth
+    signals: tuple[GpuSignal, ...] = ()
+    """All that its host tells of it now; of one GPU that was asked for alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolHealth:
+    """``gpus``: those that are not healthy; ``counts``: of all."""
+
+    breaker: Breaker
+    counts: Mapping[HealthState, int]
+    gpus: tuple[KnownHealth, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuHealthService:
+    """Each word of an operator's is one transaction, with its record in the audit."""
+
+    store: Store
+    clock: Clock
+
+    def all(self) -> PoolHealth:
+        with self.store.read() as tx:
+            ill = tuple(
+                KnownHealth(host=host, gpu=gpu, health=health)
+                for host, gpu, health in tx.gpu_health.all()
+                if health.state != "healthy"
+            )
+            counts: Counter[HealthState] = Counter(known.health.state for known in ill)
+            counts["healthy"] = tx.gpu_health.models().total() - counts.total()
+            return PoolHealth(breaker=tx.gpu_health.breaker(), counts=counts, gpus=ill)
+
+    def get(self, host: str, gpu: str) -> KnownHealth:
+        """:raises NotFound: ``host.unknown``, ``gpu.not_ours``"""
+        with self.store.read() as tx:
+            return _known(tx, host, gpu)
+
+    def quarantine(self, host: str, gpu: str, reason: str) -> KnownHealth:
+        """Nothing new is put on it until it is returned; what is on it stays. Raises what :meth:`get` raises."""
+        by = actor()
+        return self._say(
+            host, gpu, "quarantine_gpu", reason,
+            lambda before, _, now: quarantined(before, now, by=by, reason=reason),
+        )  # fmt: skip
+
+    def give_back(self, host: str, gpu: str, reason: str) -> KnownHealth:
+        """It is on watch; what is told of it now counts no more. Raises what :meth:`get` and ``returned`` raise."""
+        by = actor()
+        return self._say(
+            host, gpu, "return_gpu", reason,
+            lambda before, faults, now: returned(before, faults, now, by=by, reason=reason),
+        )  # fmt: skip
+
+    def acknowledge(self, host: str, gpu: str) -> KnownHealth:
+        """Raises what :meth:`get` and ``acknowledged`` raise."""
+        by = actor()
+        return self._say(host, gpu, "acknowledge_gpu", "", lambda before, _faults, _now: acknowledged(before, by=by))
+
+    def reset_breaker(self) -> PoolHealth:
+        """Rules may close GPUs again. Those that were not closed meanwhile count for no new opening of it."""
+        with self.store.begin() as tx:
+            now = tx.time.no_earlier(self.clock.now())
+            tx.gpu_health.put_breaker(Breaker(reset=now))
+            tx.audit.append(at=now, actor=actor(), action="reset_breaker", subject="health", outcome="done")
+        return self.all()
+
+    def _say(
+        self,
+        host: str,
+        gpu: str,
+        action: str,
+        reason: str,
+        word: Callable[[GpuHealth | None, tuple[GpuFault, ...], float], GpuHealth],
+    ) -> KnownHealth:
+        with self.store.begin() as tx:
+            now = tx.time.no_earlier(self.clock.now())
+            _known(tx, host, gpu)
+            standing, snapshot = tx.hosts.get(host), tx.hosts.snapshot(host)
+            faults = () if snapshot is None else gpu_faults(tx, standing, snapshot, gpu)
+            before = standing.health_of(gpu)
+            after = word(before, faults, now)
+            was = "healthy" if before is None else before.state
+            tx.gpu_health.put(host, gpu, after, changed=was != after.state)
+            tx.audit.append(at=now, actor=actor(), action=action, subject=f"{host}/{gpu}", outcome=reason or "done")
+            return _known(tx, host, gpu)
+
+
+def _known(tx: Transaction, name: str, gpu: str) -> KnownHealth:
+    host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
+    if gpu not in host.managed_gpus:
+        raise NotFound(
+            "gpu.not_ours",
+            f"GPU {gpu} of host {name} was not given to us",
+            hint=f"'vgpuctl gpu list --host {name}' tells which were",
+        )
+    signals = {} if snapshot is None else {seen.address: seen.signals for seen in snapshot.gpus}
+    return KnownHealth(host=name, gpu=gpu, health=host.health_of(gpu) or GpuHealth(), signals=signals.get(gpu, ()))

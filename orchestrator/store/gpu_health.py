@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is remembered of GPUs' health, and whether rules may close them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import Final
+
+from sqlalchemy import bindparam, func, select, update
+
+from orchestrator.core.gpu.health_states import Breaker, GpuHealth
+from orchestrator.store.events import Events
+from orchestrator.store.meta import Meta
+from orchestrator.store.rows import health_of
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import gpus
+from orchestrator.store.usage import Usage
+
+_BREAKER: Final = "health_breaker"
+_PUT: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+_ALL: Final = (
+    select(gpus.c.host, gpus.c.address, gpus.c.model, gpus.c.health)
+    .where(gpus.c.health.is_not(None))
+    .order_by(gpus.c.host, gpus.c.address)
+)
+_MODELS: Final = select(gpus.c.model, func.count().label("stored")).group_by(gpus.c.model)
+
+
+class GpuHealths:
+    """Of managed GPUs; it goes with the card when that is moved (cards.py)."""
+
+    def __init__(self, db: Statements, usage: Usage, events: Events) -> None:
+        self._db, self._usage, self._events = db, usage, events
+        self._meta = Meta(db)
+
+    def put(self, host: str, gpu: str, health: GpuHealth | None, *, changed: bool) -> None:
+        """``changed``: its state has, so placement and whoever watches are told."""
+        stored = None if health is None else asdict(health)
+        self._db.execute(_PUT, {"its_host": host, "its_address": gpu, "health": stored})
+        self._usage.touch(host)
+        if changed:
+            state = "healthy" if health is None else health.state
+            self._events.note("gpu", f"{host}/{gpu}", "health", host=host, state=state)
+
+    def falls(self, since: float) -> Counter[str | None]:
+        """How many GPUs became unfit since then, by model."""
+        return Counter(row.model for row in self._db.execute(_ALL) if max(row.health["falls"], default=0.0) > since)
+
+    def models(self) -> Counter[str | None]:
+        """How many GPUs there are, by model; None: never seen."""
+        return Counter({row.model: row.stored for row in self._db.execute(_MODELS)})
+
+    def all(self) -> tuple[tuple[str, str, GpuHealth], ...]:
+        """(host, address, health) of those of which anything is remembered."""
+        return tuple((row.host, row.address, health_of(row.health)) for row in self._db.execute(_ALL))
+
+    def breaker(self) -> Breaker:
+        return Breaker(**json.loads(self._meta.get(_BREAKER) or "{}"))
+
+    def put_breaker(self, breaker: Breaker) -> None:
+        self._meta.put(_BREAKER, json.dumps(asdict(breaker)))

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Health of GPUs over time: states, an operator's word, the breaker, and what placement makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.actions.gpu_cards import GpuCard
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.health_states import BREAKER_LEAST, CLEAN_S
+from orchestrator.services.vms.capacity import Question
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.fake_machine import FakeGpu
+
+TYPE = "NVIDIA L40S-12Q"
+DAY_S = float(CLEAN_S)
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, L40S_HOST) as made:
+        yield made
+
+
+def xid(number: int, at: int = 1_700_000_000, pids: tuple[int, ...] = ()) -> GpuSignal:
+    return GpuSignal(name=f"xid-{number}", text="of a test", at=at, pids=pids)
+
+
+def gpus(plane: ControlPlane) -> list[FakeGpu]:
+    return plane.machine(L40S_HOST).gpus
+
+
+def struck(plane: ControlPlane, gpu: FakeGpu, *signals: GpuSignal) -> str:
+    """Its state, once its host tells these."""
+    gpu.signals = signals
+    plane.findings.observe(L40S_HOST)
+    return state(plane, gpu)
+
+
+def state(plane: ControlPlane, gpu: FakeGpu) -> str:
+    return plane.services.gpu_health.get(L40S_HOST, gpu.address).health.state
+
+
+def free(plane: ControlPlane) -> int:
+    (row,) = plane.services.capacity.capacity(Question(profile=TYPE))
+    return row.fits_now
+
+
+def created(plane: ControlPlane, name: str) -> str:
+    """PCI address of its GPU."""
+    plane.services.vms.create(create_vm(name, profile=TYPE))
+    plane.engine.drain()
+    return plane.services.vms.get("default", name).devices[0].gpu
+
+
+def test_a_gpu_is_unfit_then_on_watch_then_healthy_and_every_answer_says_the_same(plane: ControlPlane) -> None:
+    ill, *others = gpus(plane)
+    before = free(plane)
+    assert struck(plane, ill, xid(95)) == "unfit"
+    each = free(plane)
+    assert each < before
+    rows = {row.gpu: row.unusable for row in plane.services.capacity.gpu_map()}
+    assert str(rows[ill.address]).startswith("it must be reset first: Xid 95")
+    assert plane.services.gpus.get(L40S_HOST, ill.address).gpu.problems == (rows[ill.address],)
+    assert all(created(plane, f"beside-{number}") != ill.address for number in range(len(others)))
+
+    assert struck(plane, ill) == "watch"
+    assert free(plane) == before - len(others)
+    plane.world.clock.sleep(DAY_S)
+    assert struck(plane, ill) == "healthy"
+
+
+def test_a_gpu_on_watch_is_taken_last_and_is_taken(plane: ControlPlane) -> None:
+    watched, *_ = gpus(plane)
+    assert struck(plane, watched, xid(63)) == "watch"
+    total = free(plane)
+    taken = [created(plane, f"vm-{number}") for number in range(total)]
+    on_watched = [number for number, gpu in enumerate(taken) if gpu == watched.address]
+    assert on_watched == list(range(total - len(on_watched), total))
+    assert on_watched, "where nothing else is free it serves"
+    assert free(plane) == 0
+
+
+def test_an_operator_quarantines_and_returns_a_gpu_and_what_runs_there_is_left_alone(plane: ControlPlane) -> None:
+    address = created(plane, "train")
+    gpu = next(one for one in gpus(plane) if one.address == address)
+    machine, before = plane.machine(L40S_HOST).state(), free(plane)
+    health = plane.services.gpu_health
+    assert health.quarantine(L40S_HOST, address, "fan 3 is loud").health.state == "quarantined"
+    assert free(plane) < before
+    assert struck(plane, gpu, xid(95)) == "quarantined"
+    assert struck(plane, gpu) == "quarantined"
+    plane.world.clock.sleep(30 * DAY_S)
+    assert struck(plane, gpu) == "quarantined", "only a person ends it"
+    rows = {row.gpu: row.unusable for row in plane.services.capacity.gpu_map()}
+    assert str(rows[address]).endswith(": fan 3 is loud")
+    assert health.give_back(L40S_HOST, address, "a new fan").health.state == "watch"
+    assert (free(plane), plane.machine(L40S_HOST).state()) == (before, machine)
+    told = [(record.action, record.outcome) for record in plane.services.tenancy.audit.list(limit=100)]
+    assert ("quarantine_gpu", "fan 3 is loud") in told
+    assert ("return_gpu", "a new fan") in told
+
+
+def test_what_was_told_when_a_gpu_was_returned_counts_no_more_and_what_is_new_does(plane: ControlPlane) -> None:
+    gpu = gpus(plane)[0]
+    assert struck(plane, gpu, xid(95, at=10)) == "unfit"
+    plane.services.gpu_health.give_back(L40S_HOST, gpu.address, "it is the rule that is wrong")
+    assert struck(plane, gpu, xid(95, at=10)) == "watch"
+    assert struck(plane, gpu, xid(95, at=10), xid(79, at=11)) == "unfit"
+    assert struck(plane, gpu, xid(95, at=10)) == "watch"
+    assert struck(plane, gpu, xid(95, at=9999)) == "unfit"
+
+
+def test_words_that_mean_nothing_are_refused(plane: ControlPlane) -> None:
+    health, address = plane.services.gpu_health, gpus(plane)[0].address
+    with pytest.raises(Conflict, match="nothing keeps VMs off it"):
+        health.give_back(L40S_HOST, address, "why")
+    with pytest.raises(Conflict, match="nothing to acknowledge"):
+        health.acknowledge(L40S_HOST, address)
+    with pytest.raises(NotFound) as unknown:
+        health.quarantine(L40S_HOST, "0000:ff:00.0", "why")
+    assert unknown.value.code == "gpu.not_ours"
+
+
+def test_who_has_seen_a_state_is_kept_until_it_is_another(plane: ControlPlane) -> None:
+    gpu = gpus(plane)[0]
+    struck(plane, gpu, xid(95))
+    health = plane.services.gpu_health
+    assert health.acknowledge(L40S_HOST, gpu.address).health.acknowledged is not None
+    struck(plane, gpu, xid(95), xid(79))
+    assert health.get(L40S_HOST, gpu.address).health.acknowledged is not None
+    struck(plane, gpu)
+    assert health.get(L40S_HOST, gpu.address).health.acknowledged is None
+
+
+def test_a_gpu_that_is_no_more_on_its_bus_is_unfit(plane: ControlPlane) -> None:
+    machine = plane.machine(L40S_HOST)
+    gone = machine.gpus.pop()
+    plane.findings.observe(L40S_HOST)
+    assert state(plane, gone) == "unfit"
+    machine.gpus.append(gone)
+    plane.findings.observe(L40S_HOST)
+    assert state(plane, gone) == "watch"
+
+
+def test_more_falls_at_once_than_a_board_has_open_the_breaker_until_a_person_resets_it(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host of fewer GPUs than the breaker asks for: its least number is less here."""
+    everything = gpus(plane)
+    assert len(everything) < BREAKER_LEAST
+    monkeypatch.setattr("orchestrator.core.gpu.health_states.BREAKER_LEAST", 2)
+    first, second = everything[:2]
+    assert struck(plane, first, xid(119)) == "unfit"
+    assert struck(plane, second, xid(119)) == "watch"
+    health = plane.services.gpu_health
+    assert "became unfit within an hour" in health.all().breaker.why
+    plane.world.clock.sleep(10 * DAY_S)
+    assert struck(plane, second, xid(119)) == "watch", "time alone resets nothing"
+    assert (state(plane, first), struck(plane, first)) == ("unfit", "watch")
+    assert health.reset_breaker().breaker.opened is None
+    assert struck(plane, second, xid(119)) == "unfit", "it was known before: no new fall"
+    assert health.all().breaker.opened is None
+
+
+def test_what_is_known_goes_with_the_card_and_not_to_another_one(plane: ControlPlane) -> None:
+    gpu = gpus(plane)[0]
+    plane.services.gpu_health.quarantine(L40S_HOST, gpu.address, "hot")
+    moved = {gpu.address: "0000:f1:00.0"}
+    with plane.world.store.begin() as tx:
+        tx.cards.put(L40S_HOST, (), moved)
+    assert plane.services.gpu_health.get(L40S_HOST, "0000:f1:00.0").health.state == "quarantined"
+    with plane.world.store.begin() as tx:
+        tx.cards.put(L40S_HOST, [GpuCard(address="0000:f1:00.0", uuid="GPU-new", serial=None)], {})
+    assert plane.services.gpu_health.get(L40S_HOST, "0000:f1:00.0").health.state == "healthy"
