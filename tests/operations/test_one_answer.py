@@ -107,6 +107,15 @@ def test_capacity_says_why_none_fits_as_explain_and_create_say_it(plane: Control
     assert told.reason == NO_PLACE
 
 
+@pytest.mark.parametrize("question", [Question(profile="t4-x8"), Question(profile=T4, vcpus=200)])
+def test_capacity_of_what_no_host_can_ever_hold_says_what_explain_says(plane: ControlPlane, question: Question) -> None:
+    plane.add_host(L40S_HOST)
+    (alone,) = plane.services.capacity.capacity(question)
+    reasons = plane.services.capacity.explain(question).explanation.reasons
+    assert alone.reason is not None
+    assert (alone.reason.code, alone.reason.message) == ("vm.never_fits", reasons[0].message)
+
+
 def test_capacity_names_the_quota_that_lets_a_tenant_create_none(plane: ControlPlane) -> None:
     plane.services.tenancy.quotas.change("default", {"vms": 0})
     (told,) = plane.services.capacity.room(Question(profile=T4), "default")

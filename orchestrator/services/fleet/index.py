@@ -116,6 +116,8 @@ class FleetIndex:
         self._least = 0
         """Bytes of what the engine had met when it was made."""
         self._fleet: Fleet | None = None
+        self._unlike: tuple[Viewed, ...] | None = None
+        """One host of each kind, as :func:`_room_of` tells them apart; gone with ``_fleet``."""
         self._use = FleetUse({}, {})
         self._counted: dict[str, FleetUse] = {}
         """Of each host, as it is in that sum."""
@@ -170,10 +172,11 @@ class FleetIndex:
         """Why it fits nowhere whatever goes (core/advice/outlook.py). None also while a host was not observed yet."""
         if len(self._viewed) < len(self._seen):
             return None
-        only = request.host
-        hosts = self._viewed.values() if only is None else filter(None, (self._viewed.get(only),))
-        kinds = {_room_of(viewed): viewed for viewed in hosts}
-        return lasting_reason(request, map(self._viewer.empty, kinds.values()), asked=asked, place=place)
+        if request.host is not None:
+            hosts = tuple(filter(None, (self._viewed.get(request.host),)))
+        else:
+            hosts = self._unlike = self._unlike or tuple({_room_of(one): one for one in self._viewed.values()}.values())
+        return lasting_reason(request, map(self._viewer.empty, hosts), asked=asked, place=place)
 
     def isolation_of(self, tenant: str) -> Isolation:
         """How far it is kept apart from others."""
@@ -232,7 +235,7 @@ class FleetIndex:
 
     def _know(self, profiles: Profiles) -> None:
         self._known = KnownProfiles(profiles=profiles, types=self._types.names)
-        self._fleet = None
+        self._fleet = self._unlike = None
 
     def _keep(self, name: str, seen: HostRecord | None) -> None:
         before = self._seen.pop(name, None)
@@ -248,7 +251,7 @@ class FleetIndex:
 
     def _view(self, name: str) -> None:
         """Tell the engine of a host, with what is reserved there."""
-        self._fleet = None
+        self._fleet = self._unlike = None
         self._uncounted.add(name)
         seen = self._seen.get(name)
         if seen is None or seen.facts is None:

@@ -152,14 +152,12 @@ class CapacityService:
             questions = _questions(now, question)
             wanted = [(vm.profile, self._counted(tx, vm, offering, ties)) for vm, offering in questions]
             hosts = _tied(now, ties)
-            counted = {
-                query: (_most(places, question), None if places else query.why_none(hosts, index))
-                for query in dict.fromkeys(query for _, query in wanted)
-                for places in [query.count(hosts)]
-            }
-        if not question.each:
-            return tuple(CapacityRow(query.request.profile, *row) for query, row in counted.items())
-        return tuple(CapacityRow(name, *counted[query]) for name, query in wanted)
+            places = {query: query.count(hosts) for query in dict.fromkeys(query for _, query in wanted)}
+            return tuple(
+                CapacityRow(name if question.each else query.request.profile, _most(places[query], question),
+                            None if places[query] else query.why_none(hosts, index, name))
+                for name, query in wanted
+            )  # fmt: skip
 
     def free(self, names: Iterable[str]) -> dict[str, int]:
         """How many VMs of their usual size fit now of each of these profiles; 0 of what is refused. Of what one

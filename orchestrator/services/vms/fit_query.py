@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from orchestrator.core.advice.outlook import NEVER_FITS
 from orchestrator.core.errors import Reason
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
@@ -38,10 +39,13 @@ class FitQuery:
         apart = affinity.apart_from(self.request.needs)
         return sum(viewed.kind in taking and viewed.view.vms.isdisjoint(apart) for viewed in fleet.hosts)
 
-    def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason:
-        """Of a request of which :meth:`count` has none."""
+    def why_none(self, fleet: Fleet, index: FleetIndex, asked: str) -> Reason:
+        """Of a request of which :meth:`count` has none, as create says it. ``asked``: name of the profile."""
         if self.refused is not None:
             return self.refused
+        lasting = index.lasting_reason(self.request, asked=asked, place=None)
+        if lasting is not None and lasting.code == NEVER_FITS:
+            return lasting
         if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not
             everywhere = ((host, 1) for host in index.engine.fleet.hosts)
             return leading_reason(index.engine, self.request, everywhere)
