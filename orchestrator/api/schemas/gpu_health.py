@@ -48,7 +48,7 @@ class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
         )  # fmt: skip
 
 
-class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived"}):
+class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "spared"}):
     """Health of one GPU."""
 
     host: str

@@ -59,6 +59,8 @@ class GpuHealth:
     noted: Noted = ()
     waived: Noted = ()
     """Those that an operator has said are over, or no fault."""
+    spared: bool = False
+    """On watch for a fault that closes GPUs, as the breaker was open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +88,16 @@ def next_health(
     lasting = any(not fault.signal.at or fault.remedy not in _PASSING for fault in counted)
     clean = None if lasting else now if fresh or old.clean_since is None else old.clean_since
     falls = tuple(at for at in old.falls if at + RELAPSES_WITHIN_S > now)
-    seen = replace(old, clean_since=clean, falls=falls, noted=standing, waived=waived)
+    seen = replace(old, clean_since=clean, falls=falls, noted=standing, waived=waived, spared=False)
     if old.state == "quarantined":
         return seen
     closing = closing_fault(counted)
+    if closing is not None:
+        seen = replace(seen, falls=falls if old.state == "unfit" or old.spared else (*falls, now))
     if closing is not None and (may_close or old.state == "unfit"):
         seen = _closed(seen, closing, now)
     elif closing is not None:
-        seen = _to(seen, "watch", now, f"{_words(closing)} (breaker open)")
+        seen = replace(_to(seen, "watch", now, f"{_words(closing)} (breaker open)"), spared=True)
     elif counted and (lasting or fresh or old.state == "watch"):
         seen = _to(seen, "watch", now, counted[0].signal.words)
     elif old.state == "unfit":
@@ -106,11 +110,10 @@ def next_health(
 
 
 def is_new_fall(before: GpuHealth | None, faults: Sequence[GpuFault]) -> bool:
-    """Whether it would become unfit for a fault that was not told before: what the breaker counts."""
+    """Whether it becomes unfit, and has not while the breaker was open: what the breaker counts."""
     old = before or GpuHealth()
     counted = [fault for fault in faults if _key(fault) not in old.waived]
-    closing = closing_fault(counted)
-    return old.state not in CLOSED and closing is not None and _key(closing) not in old.noted
+    return old.state not in CLOSED and closing_fault(counted) is not None and not old.spared
 
 
 def trips(falls: int, of: int) -> bool:
@@ -164,11 +167,10 @@ def acknowledged(before: GpuHealth | None, *, by: str) -> GpuHealth:
 def _closed(seen: GpuHealth, closing: GpuFault, now: float) -> GpuHealth:
     if seen.state == "unfit":
         return replace(seen, cause=_words(closing))
-    falls = (*seen.falls, now)
-    if len(falls) >= RELAPSES:
-        cause = f"unfit {len(falls)} times within a week, last for {closing.signal.words}"
-        return replace(_to(seen, "quarantined", now, cause), falls=falls)
-    return replace(_to(seen, "unfit", now, _words(closing)), falls=falls)
+    if len(seen.falls) >= RELAPSES:
+        cause = f"unfit {len(seen.falls)} times within a week, last for {closing.signal.words}"
+        return _to(seen, "quarantined", now, cause)
+    return _to(seen, "unfit", now, _words(closing))
 
 
 def _to(seen: GpuHealth, state: HealthState, now: float, cause: str) -> GpuHealth:

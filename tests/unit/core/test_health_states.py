@@ -13,7 +13,7 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.health import SEVERAL, GpuFault, GpuSignal, faults_of
 from orchestrator.core.gpu.health_replay import Replay, read_log, replay_of
-from orchestrator.core.gpu.health_states import CLEAN_S, RELAPSES, GpuHealth, next_health
+from orchestrator.core.gpu.health_states import CLEAN_S, RELAPSES, GpuHealth, is_new_fall, next_health
 
 LOGS = Path(__file__).parent / "logs"
 MEANINGS = shipped().signal_meanings
@@ -98,6 +98,21 @@ def test_unfit_for_the_third_time_in_a_week_is_for_a_person_and_once_a_month_is_
             health = next_health(health, faults(xid(95, at=number + 1)), number * between + 1)
         assert state(health) == wanted
         assert state(next_health(health, (), 3 * between)) == ("watch" if wanted == "unfit" else wanted)
+
+
+def test_a_fall_while_the_breaker_is_open_is_one_of_that_moment_and_not_of_the_reset() -> None:
+    watch = next_health(None, faults(xid(95)), 1000.0, may_close=False)
+    for hours in range(1, RELAPSES + 1):
+        watch = next_health(watch, faults(xid(95, at=hours * 3600)), 1000.0 + hours * 3600, may_close=False)
+    assert not is_new_fall(watch, faults(xid(95, at=99_999)))
+    closed = next_health(watch, faults(xid(95, at=99_999)), 100_000.0)
+    assert closed is not None
+    assert (closed.state, closed.falls) == ("unfit", (1000.0,))
+
+
+def test_a_rule_that_closes_what_was_on_watch_makes_falls_that_the_breaker_counts() -> None:
+    before = next_health(None, [GpuFault(xid(171), "gpu", "support")], 1000.0)
+    assert is_new_fall(before, [GpuFault(xid(171), "gpu", "drain_and_reset")])
 
 
 @given(st.lists(st.tuples(st.sampled_from(XIDS), st.integers(1, 5)), max_size=6), st.data())
