@@ -26,14 +26,13 @@ ACTOR: Final = "health"
 
 def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) -> None:
     """Bring each managed GPU into the state that ``snapshot`` means. ``host``: as it is stored now."""
-    models = {gpu.address: gpu.model for gpu in snapshot.gpus}
     for address in host.managed_gpus:
         faults, before = gpu_faults(tx, host, snapshot, address), host.health_of(address)
         if not faults and before is None:
             continue
         may_close = tx.gpu_health.breaker().opened is None
         if may_close and is_new_fall(before, faults):
-            may_close = not _breaks(tx, models.get(address), now)
+            may_close = not _breaks(tx, tx.gpu_health.model(host.name, address), now)
         after = next_health(before, faults, now, may_close=may_close)
         if after != before:
             _put(tx, host.name, address, before, after, now)

@@ -25,6 +25,9 @@ _ALL: Final = (
     .where(gpus.c.health.is_not(None))
     .order_by(gpus.c.host, gpus.c.address)
 )
+_MODEL: Final = select(gpus.c.model).where(
+    gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address")
+)
 _MODELS: Final = select(gpus.c.model, func.count().label("stored")).group_by(gpus.c.model)
 
 
@@ -47,6 +50,11 @@ class GpuHealths:
     def falls(self, since: float) -> Counter[str | None]:
         """How many GPUs became unfit since then, by model."""
         return Counter(row.model for row in self._db.execute(_ALL) if max(row.health["falls"], default=0.0) > since)
+
+    def model(self, host: str, gpu: str) -> str | None:
+        """As its driver has said once; None: never."""
+        model: str | None = self._db.execute(_MODEL, {"its_host": host, "its_address": gpu}).scalar_one_or_none()
+        return model
 
     def models(self) -> Counter[str | None]:
         """How many GPUs there are, by model; None: never seen."""

@@ -76,8 +76,10 @@ _COUNTS: Final = Precompiled(
 )
 _ENABLED: Final = _LAYOUTS.where(gpus.c.host == bindparam("host"), gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
-_MODEL: Final = _MARK.where(or_(gpus.c.model.is_(None), gpus.c.model != bindparam("its_model"))).values(
-    model=bindparam("its_model")
+_MODEL: Final = Precompiled(
+    _MARK.where(or_(gpus.c.model.is_(None), gpus.c.model != bindparam("its_model"))).values(
+        model=bindparam("its_model")
+    )
 )
 _KEPT: Final = select(gpu_cuts.c.cut).where(
     gpu_cuts.c.host == bindparam("host"), gpu_cuts.c.gpu == bindparam("gpu"), gpu_cuts.c.cut == CUT
@@ -291,6 +293,11 @@ class Hosts:
         if stored is None and self._db.execute(_PLACEMENT, {"host": name}).one_or_none() is None:
             return False
         pools_observed(self._db, snapshot.pools)
+        # without its driver's word a GPU's model is a number, and unchanged is a host that was there before models were
+        named = [gpu for gpu in snapshot.gpus if gpu.uuid]
+        if named:
+            its = {"its_host": name}
+            self._db.execute(_MODEL, [{**its, "its_address": gpu.address, "its_model": gpu.model} for gpu in named])
         text, new = observation_values(name, snapshot, turn)
         digest, disk = new["digest"], new["disk_bytes"]
         if stored is not None and abs(stored.disk_bytes - disk) < DISK_STEP:
@@ -307,11 +314,6 @@ class Hosts:
         self._db.execute(PUT_DOCUMENT, {"host": name, "document": text})
         self._db.execute(_PUT_OBSERVATION, {**new, "facts": facts, "disk_bytes": disk})
         self._events.note("host", name, "observed", host=name)
-        if snapshot.gpus:
-            its = {"its_host": name}
-            self._db.execute(
-                _MODEL, [{**its, "its_address": gpu.address, "its_model": gpu.model} for gpu in snapshot.gpus]
-            )
         if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
             self._usage.touch(name)
         return True

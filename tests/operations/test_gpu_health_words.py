@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.health_states import BREAKER_LEAST, CLEAN_S
 from orchestrator.services.vms.capacity import Question
+from orchestrator.store.tables import gpus as gpus_table
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_machine import FakeGpu
 
@@ -165,6 +168,25 @@ def test_more_falls_at_once_than_a_board_has_open_the_breaker_until_a_person_res
     assert health.reset_breaker().breaker.opened is None
     assert struck(plane, second, xid(119)) == "unfit", "it was known before: no new fall"
     assert health.all().breaker.opened is None
+
+
+def test_a_gpu_is_of_its_model_though_its_driver_names_it_no_more_and_though_it_was_there_before_models_were(
+    plane: ControlPlane,
+) -> None:
+    store = plane.world.store
+    with store.begin() as tx:
+        models, snapshot = tx.gpu_health.models(), tx.hosts.snapshot(L40S_HOST)
+        assert snapshot is not None
+        lost = [replace(gpu, uuid="", model="NVIDIA 10de:26b9") for gpu in snapshot.gpus]
+        assert tx.hosts.put_snapshot(L40S_HOST, replace(snapshot, gpus=tuple(lost)), tx.operations.turn())
+        assert tx.gpu_health.models() == models
+        assert tx.gpu_health.model(L40S_HOST, lost[0].address) == snapshot.gpus[0].model
+    plane.findings.observe(L40S_HOST)
+    with store.begin() as tx:
+        tx.gpu_health._db.execute(update(gpus_table).values(model=None))
+    plane.findings.observe(L40S_HOST)
+    with store.read() as tx:
+        assert tx.gpu_health.models() == models
 
 
 def test_what_is_known_goes_with_the_card_and_not_to_another_one(plane: ControlPlane) -> None:
