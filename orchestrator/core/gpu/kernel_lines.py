@@ -3,7 +3,8 @@
 
 Forms: ``NVRM: Xid (PCI:0000:41:00): 79, pid=…`` and ``nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20009, Non-fatal, …``
 (NVIDIA's drivers); ``nvidia 0000:41:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), …`` (Linux
-drivers/pci/pcie/aer.c; ``Uncorrected`` and no ``AER:`` in older kernels).
+drivers/pci/pcie/aer.c; ``Uncorrected`` and no ``AER:`` in older kernels), of the first function alone: what a guest
+does with a virtual function of its own is not the GPU's fault.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SXID: Final = re.compile(
     rf"nvidia-nvswitch\d{{1,3}}: SXid \(PCI:{_PLACE}\): (\d{{1,5}}, (Fatal|Non-fatal)\b.*)", re.I | re.ASCII
 )
 _AER: Final = re.compile(
-    rf"(?:nvidia|vfio-pci) {_PLACE}: (?:AER: )?PCIe Bus Error: "
+    r"(?:nvidia|vfio-pci) ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\.0: (?:AER: )?PCIe Bus Error: "
     r"severity=(Uncorrect(?:ed|able) \(Fatal\)|Uncorrect(?:ed|able) \(Non-Fatal\)|Correct(?:ed|able)), (.*)",
     re.I | re.ASCII,
 )
