@@ -118,6 +118,25 @@ def test_what_was_told_when_a_gpu_was_returned_counts_no_more_and_what_is_new_do
     assert struck(plane, gpu, xid(95, at=9999)) == "unfit"
 
 
+def test_findings_say_as_placement_does_what_counts_and_what_is_closed(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.core.gpu.health_states.BREAKER_LEAST", 2)
+    returned, spared = gpus(plane)[:2]
+    struck(plane, returned, xid(95))
+    assert "nothing new is put on it" in told(plane)[returned.address]
+    plane.services.gpu_health.give_back(L40S_HOST, returned.address, "it is the rule that is wrong")
+    assert told(plane) == {}
+    assert (struck(plane, returned, xid(95, at=5)), struck(plane, spared, xid(95))) == ("unfit", "watch")
+    assert "new VMs are put on it, last" in told(plane)[spared.address]
+
+
+def told(plane: ControlPlane) -> dict[str, str]:
+    """GPU → reason, of findings."""
+    found = [one.finding for one in plane.findings.observe(L40S_HOST) if one.finding.code == "gpu.fault"]
+    return {finding.subject.split()[-1]: finding.reason for finding in found}
+
+
 def test_words_that_mean_nothing_are_refused(plane: ControlPlane) -> None:
     health, address = plane.services.gpu_health, gpus(plane)[0].address
     with pytest.raises(Conflict, match="nothing keeps VMs off it"):

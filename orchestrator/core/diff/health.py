@@ -17,6 +17,7 @@ from orchestrator.core.gpu.health import (
     closing_fault,
     faults_of,
 )
+from orchestrator.core.gpu.health_states import not_waived
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.vms.lease import DAY_S
@@ -26,12 +27,14 @@ GPU_FAULT: Final = "vm.gpu_fault"
 """Code of what VMs are told."""
 _SHOWN: Final = 3
 _RESET: Final = f"on {{host}} 'nvidia-smi -i {{gpu}} --gpu-reset && echo {WAS_RESET} >/dev/kmsg'"
+_CLOSED: Final = "nothing new is put on it"
+_SPARED: Final = "new VMs are put on it, last, as the breaker is open ('vgpuctl health show')"
 _TO_DO: Final[Mapping[Remedy, str]] = {
     "watch": "it serves on and is placed on last; look at it once no VM is on it; on it: {vms}",
-    "drain_and_reset": "nothing new is put on it; {stop}" + _RESET,
-    "reload_driver": "nothing new is put on it; stop the VMs with GPUs of {host}, then load its driver anew there, or "
+    "drain_and_reset": _CLOSED + "; {stop}" + _RESET,
+    "reload_driver": _CLOSED + "; stop the VMs with GPUs of {host}, then load its driver anew there, or "
     "reboot it; on it: {vms}",
-    "reboot_host": "nothing new is put on it; 'vgpuctl host cordon {host}', stop its VMs, reboot it; on the GPU: {vms}",
+    "reboot_host": _CLOSED + "; 'vgpuctl host cordon {host}', stop its VMs, reboot it; on the GPU: {vms}",
     "reset_when_free": "it serves on; the next reset puts it right: once no VM is on it, " + _RESET,
     "support": "it serves on; nvidia-bug-report.sh on {host} collects what NVIDIA's support asks for; on it: {vms}",
     "restart_vm": "the others on it go on; it is of one of {vms}: the one whose programs failed is restarted",
@@ -63,12 +66,16 @@ def health_findings(wanted: ExpectedHost, snapshot: HostSnapshot, meanings: Mean
     for gpu in snapshot.gpus:
         vms = [item.vm for item in wanted.vms if gpu.address in _gpus_of(item.vm)]
         ours = gpu.address in wanted.host.managed_gpus
-        faults = _faults(gpu.signals, meanings, now, len(vms)) if ours else ()
+        health = wanted.host.health_of(gpu.address)
+        faults = not_waived(_faults(gpu.signals, meanings, now, len(vms)), health) if ours else ()
         names = ", ".join(vm.full_name for vm in vms)
         joined = [item for item in faults if item.scope == "fabric"]
         own = [item for item in faults if item.scope == "gpu" or (item.scope == "vm" and len(vms) > 1)]
         if own:
-            yield _of_gpu(wanted.host, "gpu.fault", gpu.address, own, _TO_DO[own[0].remedy], names)
+            to_do = _TO_DO[own[0].remedy]
+            if health is not None and health.spared:
+                to_do = to_do.replace(_CLOSED, _SPARED)
+            yield _of_gpu(wanted.host, "gpu.fault", gpu.address, own, to_do, names)
         if joined:
             yield _of_gpu(wanted.host, "gpu.fabric_fault", gpu.address, joined, _FABRIC, names)
         for vm in vms:

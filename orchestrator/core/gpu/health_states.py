@@ -83,7 +83,7 @@ def next_health(
     old = before or GpuHealth()
     standing = tuple(sorted(map(_key, faults)))
     waived = tuple(signal for signal in old.waived if signal in standing)
-    counted = [fault for fault in faults if _key(fault) not in waived]
+    counted = not_waived(faults, old)
     fresh = any(_key(fault) not in old.noted for fault in counted)
     lasting = any(not fault.signal.at or fault.remedy not in _PASSING for fault in counted)
     clean = None if lasting else now if fresh or old.clean_since is None else old.clean_since
@@ -112,8 +112,7 @@ def next_health(
 def is_new_fall(before: GpuHealth | None, faults: Sequence[GpuFault]) -> bool:
     """Whether it becomes unfit, and has not while the breaker was open: what the breaker counts."""
     old = before or GpuHealth()
-    counted = [fault for fault in faults if _key(fault) not in old.waived]
-    return old.state not in CLOSED and closing_fault(counted) is not None and not old.spared
+    return old.state not in CLOSED and closing_fault(not_waived(faults, old)) is not None and not old.spared
 
 
 def trips(falls: int, of: int) -> bool:
@@ -128,6 +127,12 @@ def reason_closed(health: GpuHealth | None) -> str | None:
     if health.state == "unfit":
         return health.cause
     return f"quarantined by {health.by}: {health.cause}" if health.by else f"quarantined: {health.cause}"
+
+
+def not_waived(faults: Sequence[GpuFault], health: GpuHealth | None) -> tuple[GpuFault, ...]:
+    """Those that count: of which no operator has said that they are over, or no fault."""
+    waived = () if health is None else health.waived
+    return tuple(fault for fault in faults if _key(fault) not in waived)
 
 
 def quarantined(before: GpuHealth | None, now: float, *, by: str, reason: str) -> GpuHealth:

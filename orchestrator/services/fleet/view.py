@@ -20,7 +20,7 @@ from orchestrator.core.geometry.build import MIG, MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu.device import Device, InstancePlace
 from orchestrator.core.gpu.health import fabric_fault, faults_of
-from orchestrator.core.gpu.health_states import reason_closed
+from orchestrator.core.gpu.health_states import not_waived, reason_closed
 from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot
@@ -178,7 +178,7 @@ def gpu_view(
         usable=reason is None,
         reason_unusable=reason,
         reason_not_whole=_not_whole(gpu),
-        reason_alone=kept_alone(gpu),
+        reason_alone=kept_alone(host, gpu),
         facts=rules.facts_of_gpu(gpu, host.health_of(gpu.address)),
     )
 
@@ -216,10 +216,10 @@ def set_aside(host: Host, gpu: GpuSnapshot) -> str | None:
     return next(iter(gpu.problems), reason_closed(host.health_of(gpu.address)))
 
 
-def kept_alone(gpu: GpuSnapshot) -> str | None:
+def kept_alone(host: Host, gpu: GpuSnapshot) -> str | None:
     """Why no VM may have it together with other GPUs; None: one may."""
     faults = faults_of(gpu.signals, shipped().signal_meanings) if gpu.signals else ()
-    fault = fabric_fault(faults)
+    fault = fabric_fault(not_waived(faults, host.health_of(gpu.address)))
     return None if fault is None else f"its links to other GPUs are faulty: {fault.signal.words}"
 
 

@@ -79,7 +79,7 @@ def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str
     view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
     here = [vms[claim.vm] for claim in claims if any(device.gpu == gpu.address for device in claim.devices)]
     devices = Counter(device.type_name for vm in here for device in vm.devices if device.gpu == gpu.address)
-    faults = filter(None, (reason_closed(host.health_of(gpu.address)), kept_alone(gpu)))
+    faults = filter(None, (reason_closed(host.health_of(gpu.address)), kept_alone(host, gpu)))
     return GpuInfo(
         host=host.name,
         gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),
