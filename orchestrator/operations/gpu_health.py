@@ -26,12 +26,16 @@ ACTOR: Final = "health"
 
 def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) -> None:
     """Bring each managed GPU into the state that ``snapshot`` means. ``host``: as it is stored now."""
+    unreadable = {gpu.address for gpu in snapshot.gpus if gpu.problems}
     for address in host.managed_gpus:
         faults, before = gpu_faults(tx, host, snapshot, address), host.health_of(address)
         if not faults and before is None:
             continue
+        falls = is_new_fall(before, faults)
+        if before is not None and address in unreadable and not falls:
+            continue  # what is not told of it now need not be over; nothing is placed on it meanwhile
         may_close = tx.gpu_health.breaker().opened is None
-        if may_close and is_new_fall(before, faults):
+        if may_close and falls:
             may_close = not _breaks(tx, tx.gpu_health.model(host.name, address), now)
         after = next_health(before, faults, now, may_close=may_close)
         if after != before:

@@ -14,6 +14,7 @@ from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.health_states import BREAKER_LEAST, CLEAN_S
+from orchestrator.operations.gpu_health import judge_gpus
 from orchestrator.services.vms.capacity import Question
 from orchestrator.store.tables import gpus as gpus_table
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
@@ -135,6 +136,24 @@ def told(plane: ControlPlane) -> dict[str, str]:
     """GPU → reason, of findings."""
     found = [one.finding for one in plane.findings.observe(L40S_HOST) if one.finding.code == "gpu.fault"]
     return {finding.subject.split()[-1]: finding.reason for finding in found}
+
+
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_what_a_driver_that_does_not_answer_leaves_out_is_not_over(plane: ControlPlane, *, is_returned: bool) -> None:
+    gpu = gpus(plane)[0]
+    assert struck(plane, gpu, GpuSignal(name="recovery-gpu_reset")) == "unfit"
+    if is_returned:
+        plane.services.gpu_health.give_back(L40S_HOST, gpu.address, "it is the rule that is wrong")
+    with plane.world.store.begin() as tx:
+        snapshot, host = tx.hosts.snapshot(L40S_HOST), tx.hosts.get(L40S_HOST)
+        assert snapshot is not None
+        silent = [replace(one, signals=(), problems=("NVML does not list this GPU",)) for one in snapshot.gpus]
+        judge_gpus(tx, host, replace(snapshot, gpus=tuple(silent)), plane.world.clock.now())
+    wanted = "watch" if is_returned else "unfit"
+    assert state(plane, gpu) == wanted
+    plane.findings.observe(L40S_HOST)
+    assert state(plane, gpu) == wanted
+    assert len(plane.services.gpu_health.get(L40S_HOST, gpu.address).health.falls) == (not is_returned)
 
 
 def test_words_that_mean_nothing_are_refused(plane: ControlPlane) -> None:
