@@ -4,6 +4,8 @@ the other."""
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cached_property
 from typing import Final
 
 from orchestrator.catalogue.catalogue import shipped
@@ -26,6 +28,7 @@ ACTOR: Final = "health"
 
 def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) -> None:
     """Bring each managed GPU into the state that ``snapshot`` means. ``host``: as it is stored now."""
+    of_site: _Falls | None = None
     unreadable = {gpu.address for gpu in snapshot.gpus if gpu.problems}
     for address in host.managed_gpus:
         faults, before = gpu_faults(tx, host, snapshot, address), host.health_of(address)
@@ -36,7 +39,8 @@ def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) 
             continue  # what is not told of it now need not be over; nothing is placed on it meanwhile
         may_close = tx.gpu_health.breaker().opened is None
         if may_close and falls:
-            may_close = not _breaks(tx, tx.gpu_health.model(host.name, address), now)
+            of_site = of_site or _Falls(tx, now)
+            may_close = of_site.may_close(tx.gpu_health.model(host.name, address), before)
         after = next_health(before, faults, now, may_close=may_close)
         if after != before:
             _put(tx, host.name, address, before, after, now)
@@ -55,17 +59,33 @@ def gpu_faults(tx: Transaction, host: Host, snapshot: HostSnapshot, address: str
     return faults_of(signals, shipped().signal_meanings, vms=vms)
 
 
-def _breaks(tx: Transaction, model: str | None, now: float) -> bool:
-    """Whether this fall is one too many of the site's GPUs or of its model's; then the breaker is open."""
-    breaker = tx.gpu_health.breaker()
-    falls, of = tx.gpu_health.falls(max(now - BREAKER_WITHIN_S, breaker.reset)), tx.gpu_health.models()
-    for whose, fell, total in (("the site", falls.total(), of.total()), (model, falls[model], of[model])):
-        if whose is not None and trips(fell + 1, total):
-            why = f"{fell + 1} of {total} GPUs of {whose} became unfit within an hour"
-            tx.gpu_health.put_breaker(Breaker(opened=now, why=why, reset=breaker.reset))
-            tx.audit.append(at=now, actor=ACTOR, action="open_breaker", subject="health", outcome=why)
-            return True
-    return False
+class _Falls:
+    """What the breaker counts: read once for a host, as all that is remembered of ill GPUs is looked through."""
+
+    def __init__(self, tx: Transaction, now: float) -> None:
+        self._tx, self._now, self._breaker = tx, now, tx.gpu_health.breaker()
+        self._since = max(now - BREAKER_WITHIN_S, self._breaker.reset)
+
+    @cached_property
+    def _fell(self) -> Counter[str | None]:
+        return self._tx.gpu_health.falls(self._since)
+
+    @cached_property
+    def _of(self) -> Counter[str | None]:
+        return self._tx.gpu_health.models()
+
+    def may_close(self, model: str | None, before: GpuHealth | None) -> bool:
+        """False: this fall is one too many of the site's GPUs or of its model's; then the breaker is open."""
+        if before is None or max(before.falls, default=0.0) <= self._since:  # else it is one of them
+            self._fell[model] += 1
+        fell, of = self._fell, self._of
+        for whose, fallen, total in (("the site", fell.total(), of.total()), (model, fell[model], of[model])):
+            if whose is not None and trips(fallen, total):
+                why = f"{fallen} of {total} GPUs of {whose} became unfit within an hour"
+                self._tx.gpu_health.put_breaker(Breaker(opened=self._now, why=why, reset=self._breaker.reset))
+                self._tx.audit.append(at=self._now, actor=ACTOR, action="open_breaker", subject="health", outcome=why)
+                return False
+        return True
 
 
 def _put(tx: Transaction, host: str, gpu: str, before: GpuHealth | None, after: GpuHealth | None, now: float) -> None:

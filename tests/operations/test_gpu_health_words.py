@@ -208,6 +208,26 @@ def test_more_falls_at_once_than_a_board_has_open_the_breaker_until_a_person_res
     assert health.all().breaker.opened is None
 
 
+def test_a_gpu_that_falls_again_within_the_hour_is_one_that_fell(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.core.gpu.health_states.BREAKER_LEAST", 2)
+    gpu = gpus(plane)[0]
+    assert [struck(plane, gpu, xid(95)), struck(plane, gpu), struck(plane, gpu, xid(95))] == ["unfit", "watch", "unfit"]
+    assert plane.services.gpu_health.all().breaker.opened is None
+
+
+def test_gpus_of_one_host_that_fall_at_once_are_counted_one_by_one(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.core.gpu.health_states.BREAKER_LEAST", 2)
+    first, second = gpus(plane)[:2]
+    first.signals = second.signals = (xid(95),)
+    plane.findings.observe(L40S_HOST)
+    assert sorted([state(plane, first), state(plane, second)]) == ["unfit", "watch"]
+    assert "2 of 2 GPUs" in plane.services.gpu_health.all().breaker.why
+
+
 def test_a_gpu_is_of_its_model_though_its_driver_names_it_no_more_and_though_it_was_there_before_models_were(
     plane: ControlPlane,
 ) -> None:
