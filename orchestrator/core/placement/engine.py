@@ -59,8 +59,6 @@ class PlacementEngine:
         """Needs of VMs that may keep others off their GPUs."""
         self.kept = 0
         """Hosts that are kept for a tenant."""
-        self.watched = 0
-        """GPUs that are on watch."""
         for view in hosts:
             self.add_host(view)
 
@@ -87,7 +85,6 @@ class PlacementEngine:
 
     def _count_out(self, host: FleetHost) -> None:
         self.kept -= is_kept(host.view.facts)
-        self.watched -= _watched(host)
         for vm_id in {item.vm_id for gpu in host.gpus for _, item in gpu.held}:
             held = self.vms.get(vm_id)
             if held is not None and held.host is host:
@@ -95,7 +92,6 @@ class PlacementEngine:
 
     def _count_in(self, host: FleetHost) -> None:
         self.kept += is_kept(host.view.facts)
-        self.watched += _watched(host)
         gpus: dict[str, list[Gpu]] = {}
         first: dict[str, Occupied] = {}
         for gpu in host.gpus:
@@ -124,12 +120,12 @@ class PlacementEngine:
     def plan(self, request: Request) -> PlacementPlan | None:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately. GPUs on
         watch are taken where no others will do."""
-        if self.watched:
-            sparing = replace(request, needs=(*request.needs, SparesWatched()))
-            plan = self._best(sparing) or self._plan_host_by_host(sparing)
-            if plan is not None:
-                return plan
-        return self._best(request)
+        plan = self._best(request)
+        if plan is None or not _is_watched(self.fleet.gpus[number] for number, _ in plan.gpus):
+            return plan
+        sparing = replace(request, needs=(*request.needs, SparesWatched()))
+        spared = None if request.whole_gpus else self._best(sparing)  # of sets of GPUs it judges no GPU
+        return spared or self._plan_host_by_host(sparing) or plan
 
     def _best(self, request: Request) -> PlacementPlan | None:
         fleet = self.fleet
@@ -264,8 +260,8 @@ class PlacementEngine:
         self.count(request, -1)
 
 
-def _watched(host: FleetHost) -> int:
-    return sum(OnWatch() in gpu.facts for gpu in host.gpus)
+def _is_watched(gpus: Iterable[Gpu]) -> bool:
+    return any(OnWatch() in gpu.facts for gpu in gpus)
 
 
 def _spend(request: Request, host: FleetHost, spent: Amounts, sign: int) -> None:
@@ -303,7 +299,7 @@ def _with_room(
 
 def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu], spent: Amounts) -> str:
     more = (need.words_of_place(gpus, spent) for need in request.needs)
-    watched = "nothing that is not on watch takes it" if any(OnWatch() in gpu.facts for gpu in gpus) else None
+    watched = "nothing that is not on watch takes it" if _is_watched(gpus) else None
     return "; ".join([_why_there(request, host, gpus), *filter(None, (watched, *more))])
 
 

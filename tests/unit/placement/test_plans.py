@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.placement.engine import demand_of
+from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.preemption import plan_preemption
-from orchestrator.core.placement.views import GpuView, HostView, Occupied
+from orchestrator.core.placement.rules.health import OnWatch
+from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 from tests.bench.placement.ceiling import Ceiling
 from tests.bench.placement.moves.compaction import compact, drain
 from tests.bench.placement.moves.engine import MovingEngine
@@ -25,6 +26,39 @@ def mig_host(name: str, *occupied: tuple[str, int, int], **more: bool) -> HostVi
         for profile, start, size in occupied
     )  # fmt: skip
     return host(name, (replace(view, cut="mig" if held else None, occupied=held),))
+
+
+def watched_first(name: str, count: int = 2) -> HostView:
+    """Its first GPU is on watch."""
+    first, *others = gpus("L40S", count, "time_sliced")
+    return host(name, (replace(first, facts=(OnWatch(),)), *others))
+
+
+@pytest.mark.parametrize("profile", ["NVIDIA L40S-48Q", "gpu:1"])
+def test_gpus_on_watch_are_taken_when_no_others_are_left(profile: str) -> None:
+    engine = PlacementEngine([watched_first("a"), watched_first("b", 3)])
+    taken: list[str] = []
+    for vm in range(5):
+        request = ask(f"vm-{vm}", profile)
+        plan = engine.plan(request)
+        assert plan is not None
+        taken += engine.take(request, plan).gpu_ids
+    assert "g0" not in taken[:3]
+    assert taken[3:] == ["g0", "g0"]
+
+
+def test_a_request_that_nothing_takes_is_not_looked_for_again_as_a_gpu_is_on_watch() -> None:
+    class Counting(PlacementEngine):
+        looks = 0
+
+        def _best(self, request: Request) -> PlacementPlan | None:
+            self.looks += 1
+            return super()._best(request)
+
+    engine = Counting([watched_first("a")])
+    assert engine.plan(ask("large", "NVIDIA L40S-48Q", vcpus=1000)) is None
+    assert engine.plan(ask("vm", "NVIDIA L40S-48Q")) is not None
+    assert engine.looks == 3, "the best place of the second is on watch"
 
 
 def test_one_move_makes_room_and_names_from_and_to() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs on watch are taken last: the engine asks with this need first, and where nothing is found without it. No VM
-has it, as it refuses nothing. Those that nothing may be put on are unusable, whoever asks."""
+"""GPUs on watch are taken last: where the best place is on one, the engine asks again with this need, and leaves it
+there where nothing else is found. No VM has it, as it refuses nothing. Those that nothing may be put on are unusable,
+whoever asks."""
 
 from __future__ import annotations
 
