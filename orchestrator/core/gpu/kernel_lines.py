@@ -119,12 +119,14 @@ class LoggedSignals:
 
 
 def _again(before: GpuSignal, signal: GpuSignal) -> GpuSignal:
-    """The time is told anew at most once an hour; programs are counted anew after a day without it."""
-    if signal.at >= before.at + _NEW_COUNT_S:
+    """The time is told anew at most once an hour; programs are counted anew after a day without it. A time that is long
+    before is a new one, too: the host's clock was put back."""
+    apart = abs(signal.at - before.at)
+    if apart >= _NEW_COUNT_S:
         return replace(before, at=signal.at, pids=signal.pids)
     more = tuple(pid for pid in signal.pids if pid not in before.pids)
     pids = (*before.pids, *more)[:SEVERAL]
-    at = signal.at if signal.at >= before.at + REFRESHED_S else before.at
+    at = signal.at if apart >= REFRESHED_S else before.at
     return before if (at, pids) == (before.at, before.pids) else replace(before, at=at, pids=pids)
 
 

@@ -62,6 +62,14 @@ def test_programs_that_met_an_error_are_counted_up_to_three_and_anew_after_a_day
     assert logged.by_place[GPU]["xid-31"].pids == (9,)
 
 
+def test_a_line_after_the_hosts_clock_was_put_back_is_a_new_one() -> None:
+    logged = LoggedSignals()
+    taken(logged, XID.format(1), 10_000_000)
+    assert not taken(logged, XID.format(1), 9_999_990), "clocks are set by seconds all the time"
+    assert taken(logged, XID.format(1), 9_000_000)
+    assert logged.by_place[GPU]["xid-31"].at == 9_000_000
+
+
 def test_an_error_of_a_switch_ends_when_the_driver_is_loaded_anew_and_not_with_a_gpus_reset() -> None:
     logged = LoggedSignals()
     taken(logged, "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 11001, Fatal, ingress", 1)
