@@ -175,14 +175,23 @@ def test_a_recovery_action_that_means_nothing_names_support_and_the_gpu_serves_o
 
 
 @pytest.mark.fault("F81", "F89")
-@pytest.mark.parametrize("signal", [xid(74), GpuSignal(name="fabric-route_unhealthy")])
-def test_faulty_links_flag_the_vms_that_use_them_and_join_no_more_gpus(board: ControlPlane, signal: GpuSignal) -> None:
+@pytest.mark.parametrize(
+    ("signal", "helps"),
+    [
+        (xid(74), "--gpu-reset"),
+        (GpuSignal(name="fabric-route_unhealthy"), "--gpu-reset"),
+        (GpuSignal(name="sxid-fatal", at=1000), "load its driver anew"),
+    ],
+)
+def test_faulty_links_flag_the_vms_that_use_them_and_join_no_more_gpus(
+    board: ControlPlane, signal: GpuSignal, helps: str
+) -> None:
     first = created(board, "pair", "gpu:2")
     assert (free(board, "gpu:2"), free(board, "gpu:1")) == (1, 2)
     used = {device.gpu for device in board.services.vms.get("default", "pair").devices}
     idle = next(gpu.address for gpu in gpus(board, HGX) if gpu.address not in used)
     found = struck(board, idle, signal, host=HGX)
-    assert set(found) == {"gpu.fabric_fault"}
+    assert [(code, helps in of_it[0].reason) for code, of_it in found.items()] == [("gpu.fabric_fault", True)]
     assert (free(board, "gpu:2"), free(board, "gpu:1")) == (0, 2)
     why = refused(board, "gpu:2")
     assert why["gpu.alone"].startswith("the GPU cannot be given out together with others")

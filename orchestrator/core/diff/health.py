@@ -39,7 +39,10 @@ _TO_DO: Final[Mapping[Remedy, str]] = {
     "support": "it serves on; nvidia-bug-report.sh on {host} collects what NVIDIA's support asks for; on it: {vms}",
     "restart_vm": "the others on it go on; it is of one of {vms}: the one whose programs failed is restarted",
 }
-_FABRIC: Final = "no VM gets it together with other GPUs; journalctl -u nvidia-fabricmanager on {host}; then " + _RESET
+_FABRIC: Final = "no VM gets it together with other GPUs; journalctl -u nvidia-fabricmanager on {host}; then "
+_SWITCH: Final = (
+    "stop the VMs with GPUs of {host} and load its driver anew, or reboot it: a GPU's reset resets no switch"
+)
 _SEVERITY: Final[Mapping[Remedy, Severity]] = {
     "watch": "info",
     "reset_when_free": "info",
@@ -77,7 +80,9 @@ def health_findings(wanted: ExpectedHost, snapshot: HostSnapshot, meanings: Mean
                 to_do = to_do.replace(_CLOSED, _SPARED)
             yield _of_gpu(wanted.host, "gpu.fault", gpu.address, own, to_do, names)
         if joined:
-            yield _of_gpu(wanted.host, "gpu.fabric_fault", gpu.address, joined, _FABRIC, names)
+            of_switch = any(fault.signal.name.startswith("sxid-") for fault in joined)
+            to_do = _FABRIC + (_SWITCH if of_switch else _RESET)
+            yield _of_gpu(wanted.host, "gpu.fabric_fault", gpu.address, joined, to_do, names)
         for vm in vms:
             fault = _of_vm(vm, faults, alone=len(vms) == 1)
             if fault is not None:
