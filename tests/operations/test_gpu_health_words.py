@@ -156,6 +156,14 @@ def test_what_a_driver_that_does_not_answer_leaves_out_is_not_over(plane: Contro
     assert len(plane.services.gpu_health.get(L40S_HOST, gpu.address).health.falls) == (not is_returned)
 
 
+def test_what_lasts_and_is_no_fault_keeps_no_gpu_on_watch_once_an_operator_says_so(plane: ControlPlane) -> None:
+    gpu, narrow = gpus(plane)[0], GpuSignal(name="pcie-narrow", text="8 of 16 lanes")
+    assert struck(plane, gpu, narrow) == "watch"
+    plane.services.gpu_health.give_back(L40S_HOST, gpu.address, "its slot has eight")
+    plane.world.clock.sleep(DAY_S)
+    assert (struck(plane, gpu, narrow), told(plane)) == ("healthy", {})
+
+
 def test_words_that_mean_nothing_are_refused(plane: ControlPlane) -> None:
     health, address = plane.services.gpu_health, gpus(plane)[0].address
     with pytest.raises(Conflict, match="nothing keeps VMs off it"):

@@ -144,13 +144,13 @@ def quarantined(before: GpuHealth | None, now: float, *, by: str, reason: str) -
 
 
 def returned(before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *, by: str, reason: str) -> GpuHealth:
-    """By an operator: what is told now counts no more, and for a day the GPU is on watch.
+    """By an operator: what is told now counts no more, and for a day the GPU is on watch. Of one that is on watch, too:
+    nobody else can say that what lasts is no fault.
 
     :raises Conflict: ``gpu.not_closed``"""
-    if before is None or before.state not in CLOSED:
-        state = "healthy" if before is None else before.state
+    if before is None or before.state == "healthy":
         raise Conflict(
-            "gpu.not_closed", f"nothing keeps VMs off it for its health: it is {state}", hint="'vgpuctl health show'"
+            "gpu.not_closed", "nothing keeps VMs off it for its health: it is healthy", hint="'vgpuctl health show'"
         )
     standing = tuple(sorted(map(_key, faults)))
     cause = one_line(f"returned: {reason or 'no reason given'}", MAX_REASON)
