@@ -98,9 +98,22 @@ class Repository:
         _judge(finished)
 
     def remove(self, tag: str) -> None:
-        """With what no other one needs. Gone already is fine."""
+        """With what no other one needs: also what one that did not end has put there, which no snapshot names. Gone
+        already is fine."""
         if snapshots := self.tagged(tag):
             self._done("forget", "--prune", *snapshots)
+        elif (self.directory / "config").exists():
+            self._prune()
+
+    def _prune(self) -> None:
+        """Left to the next one where another run has the repository, or a full target has no room for a lock."""
+        try:
+            self._done("prune")
+        except Retryable:
+            pass
+        except Fatal as error:
+            if error.code != "backup.target_full":
+                raise
 
     @property
     def _environment(self) -> dict[str, str]:

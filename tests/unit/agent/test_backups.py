@@ -107,6 +107,11 @@ class Site:
         self.bench.do(RestoreSnapshot(vm=vm, disk=self.disk.name, volume=volume, size_bytes=SIZE))
         self.bench.do(DeleteVolume(vm=vm, volume=volume))
 
+    def stored(self) -> int:
+        """Bytes of whole packs in the repository; what was being written when restic was killed is at most two more."""
+        packs = [path for path in (self.repository / "data").rglob("*") if path.is_file() and "-tmp-" not in path.name]
+        return sum(path.stat().st_size for path in packs)
+
     def names(self) -> set[str]:
         return {path.name for path in self.volumes.iterdir()}
 
@@ -263,6 +268,30 @@ def test_what_is_ended_in_the_middle_leaves_nothing(site: Site, which: str, monk
     site.bench.performer.perform(DeleteVolume(vm=site.bench.vm, volume=volume), token)
     assert site.names() == before
     assert site.bench.ledger.owner(f"volume:{volume}") is None
+
+
+def test_what_one_that_did_not_end_has_put_there_is_taken_away(site: Site) -> None:
+    """The target would stay full of what nothing names: no backup is listed that could be deleted."""
+    site.back_up(1)
+    before = site.stored()
+    store = site.take(2)
+    raw = site.volumes.parent / "more.raw"
+    raw.write_bytes(os.urandom(96 * 2**20))
+    environment = {**os.environ, "RESTIC_PASSWORD": store.password}
+    words = ["backup", "--quiet", "--tag", store.backup, "--stdin", "--stdin-filename", "disk"]
+    with raw.open("rb") as disk:
+        began = subprocess.Popen(
+            ["restic", "--no-cache", "--repo", str(site.repository), *words], env=environment, stdin=disk
+        )
+    deadline = time.monotonic() + 30
+    while site.stored() < before + 2**24:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    began.kill()
+    began.wait()
+    site.do(RemoveBackup(**site.members(2)))
+    assert site.stored() == before
+    site.do(VerifyBackup(**site.members(1)))
 
 
 def test_a_target_that_is_full_says_so() -> None:
