@@ -33,6 +33,8 @@ _FILE: Final = "disk"
 """What a disk is called in its repository."""
 _LIMITS: Final = ("prlimit", "--as=4294967296", "--core=0", "--", "nice", "-n", "10")
 _ENVIRONMENT: Final = {"GOMAXPROCS": "2", "RESTIC_PROGRESS_FPS": "0.01"}
+_LOOK_S: Final = 60.0
+"""Whether a repository is there is known by then, or the target does not answer."""
 _HOLE: Final = 64 * 1024
 _SIGNS: Final[tuple[tuple[str, type[VgpuctlError], str, str, str], ...]] = (
     ("already locked", Retryable, "backup.busy", "another run of restic has the repository",
@@ -59,7 +61,7 @@ class Repository:
     def tagged(self, tag: str) -> list[str]:
         """Ids of the snapshots that have it; none where there is no repository. No lock is written, for which a full
         target has no room."""
-        if not (self.directory / "config").exists():
+        if not self._is_there():
             return []
         lines = self._run("snapshots", "--no-lock", "--json", "--tag", tag).splitlines()
         snapshots = json.loads(next((line for line in lines if line.startswith("[")), "[]"))
@@ -67,7 +69,7 @@ class Repository:
 
     def make(self) -> None:
         """Whole, unless it is there."""
-        if (self.directory / "config").exists():
+        if self._is_there():
             return
         part = self.directory.with_name(f"{self.directory.name}.part")
         shutil.rmtree(part, ignore_errors=True)
@@ -102,7 +104,7 @@ class Repository:
         already is fine."""
         if snapshots := self.tagged(tag):
             self._done("forget", "--prune", *snapshots)
-        elif (self.directory / "config").exists():
+        elif self._is_there():
             self._prune()
 
     def _prune(self) -> None:
@@ -114,6 +116,18 @@ class Repository:
         except Fatal as error:
             if error.code != "backup.target_full":
                 raise
+
+    def _is_there(self) -> bool:
+        """A child looks: a target that does not answer would keep the thread, and with it the VM, for as long.
+
+        :raises Unknown: ``backup.hung``; :raises Fatal: ``backup.failed``: it cannot be told"""
+        try:
+            looked = run(["stat", "--", str(self.directory / "config")], limit_s=_LOOK_S, ended=self.ended)
+        except ChildHangs as error:
+            raise _hung(error) from error
+        if looked.code and "No such file" not in looked.output:
+            raise _error_of(looked.output)
+        return not looked.code
 
     @property
     def _environment(self) -> dict[str, str]:

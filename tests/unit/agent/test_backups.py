@@ -21,7 +21,7 @@ from orchestrator.agent.process import Finished, run
 from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, UsesRepository, VerifyBackup
 from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import CreateVolume, DefineDomain, DeleteVolume, FencingToken
-from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
+from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, Unknown
 from orchestrator.core.vms.backup import repository_password
 from orchestrator.core.vms.disk_snapshot import snapshot_file
 from tests.unit.agent.bench import Bench, domain_of
@@ -292,6 +292,25 @@ def test_what_one_that_did_not_end_has_put_there_is_taken_away(site: Site) -> No
     site.do(RemoveBackup(**site.members(2)))
     assert site.stored() == before
     site.do(VerifyBackup(**site.members(1)))
+
+
+def test_a_target_that_does_not_answer_keeps_nobody(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(argv: list[str], **options: Any) -> Finished:
+        return run(["sleep", "600"] if argv[0] == "stat" else argv, **options)
+
+    monkeypatch.setattr(agent_backups, "run", hangs)
+    monkeypatch.setattr(agent_backups, "_LOOK_S", 0.2)
+    with pytest.raises(Unknown) as silent:
+        site.do(RemoveBackup(**site.members(1)))
+    assert silent.value.code == "backup.hung"
+
+
+def test_a_repository_that_cannot_be_looked_at_is_not_taken_for_none(site: Site) -> None:
+    """As where the server of an NFS mount has another file system there by now."""
+    site.repository.symlink_to(site.repository)
+    with pytest.raises(Fatal) as refused:
+        site.do(RemoveBackup(**site.members(1)))
+    assert refused.value.code == "backup.failed"
 
 
 def test_a_target_that_is_full_says_so() -> None:
