@@ -18,7 +18,7 @@ from orchestrator.core.vms.backup import repository_password
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.vms import backups as service
 from tests.fakes import fake_actions, fake_backups
-from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.operations import backups as own
 from tests.operations.suspending import delete, running
 
@@ -191,6 +191,25 @@ def test_one_whose_vm_was_deleted_before_it_was_made_can_be_deleted(plane: Contr
     assert unfinished.value.code == "backup.unfinished"
     do(plane, own.remove)
     assert plane.services.backups.list(None) == ()
+
+
+def test_a_host_whose_target_is_another_directory_does_not_end_the_record(plane: ControlPlane) -> None:
+    """Made on a disk of T4_HOST's own, which does not answer now; where that is gone for good there is nothing left."""
+    backup = own.the_backup(plane)
+    plane.add_host(L40S_HOST)
+    with plane.store.begin() as tx:
+        made_on = tx.hosts.get(T4_HOST)
+        tx.hosts.update(replace(made_on, state="unreachable", state_reason="no answer"))
+    operation = own.remove(plane)
+    plane.engine.drain()
+    ended = plane.services.operations.get(str(operation))
+    assert (ended.state, (ended.error or {})["code"]) == ("undone", "backup.elsewhere")
+    assert own.the_backup(plane) == backup
+    with plane.store.begin() as tx:
+        tx.hosts.update(made_on)
+    do(plane, own.remove)
+    assert plane.services.backups.list(None) == ()
+    assert fake_backups.key_of(backup.id) not in plane.machine(T4_HOST).written
 
 
 def test_of_several_targets_one_has_to_be_named(plane: ControlPlane) -> None:

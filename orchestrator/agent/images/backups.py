@@ -99,13 +99,16 @@ class Repository:
             raise _hung(error) from error
         _judge(finished)
 
-    def remove(self, tag: str) -> None:
+    def remove(self, tag: str) -> bool:
         """With what no other one needs: also what one that did not end has put there, which no snapshot names. Gone
-        already is fine."""
+        already is fine; False: there is no repository."""
+        if not self._is_there():
+            return False
         if snapshots := self.tagged(tag):
             self._done("forget", "--prune", *snapshots)
-        elif self._is_there():
+        else:
             self._prune()
+        return True
 
     def _prune(self) -> None:
         """Left to the next one where another run has the repository, or a full target has no room for a lock."""
@@ -233,9 +236,8 @@ class BackupsOfDisks:
         return ActionResult(changed=False)
 
     def remove(self, action: RemoveBackup, ended: threading.Event) -> ActionResult:
-        """Gone already is fine."""
-        self._repository(action, ended).remove(action.backup)
-        return ActionResult(changed=True)
+        """Gone already is fine; unchanged where there is no repository."""
+        return ActionResult(changed=self._repository(action, ended).remove(action.backup))
 
     @property
     def handlers(self) -> dict[type[HostAction], Callable[..., ActionResult]]:

@@ -74,6 +74,6 @@ class VerifyBackup(UsesRepository):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveBackup(UsesRepository):
-    """Take a backup out of its repository, and what no other one needs."""
+    """Take a backup out of its repository, and what no other one needs. Unchanged: the host has no such repository."""
 
     no_inverse = "what was in it is gone"

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, VerifyBackup
-from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.errors import Fatal, VgpuctlError
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import Backup, repository_password
 from orchestrator.core.vms.disk_snapshot import snapshot_file
@@ -90,8 +91,8 @@ def _verify(context: Context) -> str:
     return show_size(members["size_bytes"])
 
 
-def _remove_stored(context: Context) -> None:
-    copied(context, RemoveBackup(**_members(context)))
+def _remove_stored(context: Context) -> ActionResult:
+    return copied(context, RemoveBackup(**_members(context)))
 
 
 def _not_stored(context: Context) -> None:
@@ -105,8 +106,22 @@ def _not_stored(context: Context) -> None:
 
 
 def _remove(context: Context) -> None:
-    _remove_stored(context)
+    """Of a host that did not make it and has nothing there it is not known that it is gone: each host may have mounted
+    a directory of its own."""
+    if not _remove_stored(context).changed:
+        _check_is_its_host(context)
     context.write_at_end(lambda tx: tx.backups.remove(_id(context)))
+
+
+def _check_is_its_host(context: Context) -> None:
+    """:raises Fatal: ``backup.elsewhere``"""
+    with context.world.store.read() as tx:
+        backup, known = tx.backups.find(_id(context)), {host.name for host in tx.hosts.list()}
+    if backup is None or backup.taken_of is None or backup.host == context.host_name or backup.host not in known:
+        return
+    hint = f"run it again when host {backup.host} is ready, or mount what it has there"
+    words = f"the target of host {context.host_name} does not have what host {backup.host} put into its own"
+    raise Fatal("backup.elsewhere", words, hint=hint)
 
 
 def _text(context: Context) -> tuple[str, ...]:

@@ -234,7 +234,8 @@ def test_locks_of_the_dead_are_taken_away_and_those_of_others_are_not(site: Site
 
 
 def test_one_that_was_begun_and_not_ended_makes_place_for_another(site: Site) -> None:
-    """The agent died while it made the repository."""
+    """The agent died while it made the repository: there is none that anything could be removed from."""
+    assert not site.bench.do(RemoveBackup(**site.members(1))).changed
     site.repository.with_name(f"{site.bench.vm}.part").mkdir()
     (site.repository.with_name(f"{site.bench.vm}.part") / "keys").mkdir()
     site.back_up(1)
