@@ -68,14 +68,30 @@ class Repository:
         return [str(snapshot["id"]) for snapshot in snapshots]
 
     def make(self) -> None:
-        """Whole, unless it is there."""
-        if self._is_there():
+        """Whole, unless it is there. One without backups that has another password is of an earlier target that was
+        called so, and is replaced."""
+        is_there = self._is_there()
+        if is_there and not self._is_left():
             return
         part = self.directory.with_name(f"{self.directory.name}.part")
         shutil.rmtree(part, ignore_errors=True)
+        if is_there:
+            self.directory.rename(part)
+            shutil.rmtree(part, ignore_errors=True)
         self._done("init", at=part)
         part.rename(self.directory)
         files.sync(self.directory.parent)
+
+    def _is_left(self) -> bool:
+        if any((self.directory / "snapshots").iterdir()):
+            return False
+        try:
+            self._run("cat", "config", "--no-lock")
+        except Fatal as error:
+            if error.code == "backup.password":
+                return True
+            raise
+        return False
 
     def add(self, file: Path, tag: str) -> str:
         """By how many bytes it grew."""
@@ -191,6 +207,7 @@ class BackupsOfDisks:
         """:raises NotFound: ``snapshot.missing``, ``backup.no_target``, ``backup.no_restic``
         :raises Fatal: ``host.disk_full``, ``volume.failed`` and those of :data:`_SIGNS`"""
         repository = self._repository(action, ended)
+        repository.make()
         if repository.tagged(action.backup):
             return ActionResult(changed=False)
         source = self.storage.paths.volumes / files.check_file_name(action.volume)
@@ -199,7 +216,6 @@ class BackupsOfDisks:
             hint = "run the command again: it takes another one"
             raise NotFound("snapshot.missing", "the snapshot is not on the host", hint=hint, details=source.name)
         base, limit = self.storage.paths.images / image, action.limit_s
-        repository.make()
         _check_free(source, base)
         with files.scratch(source) as raw:
             of_base: ImageFormat = "raw" if base.suffix == ".raw" else "qcow2"

@@ -199,6 +199,17 @@ def test_another_password_opens_nothing(site: Site) -> None:
     assert "another" not in repr(replace(site.fetch_of(1), password="another"))
 
 
+def test_a_target_that_is_made_anew_under_its_name_takes_backups(site: Site) -> None:
+    """What the earlier one has left of a VM is no backup, and has the password that nobody knows any more."""
+    site.back_up(1)
+    anew = replace(site.take(2), password="of another secret")
+    with pytest.raises(Fatal) as refused:
+        site.do(anew)
+    assert refused.value.code == "backup.password"
+    site.do(RemoveBackup(**site.members(1)))
+    assert int(site.do(anew)) > 0
+
+
 def test_damage_is_found(site: Site) -> None:
     site.back_up(1)
     largest = max((path for path in (site.repository / "data").rglob("*") if path.is_file()), key=os.path.getsize)
