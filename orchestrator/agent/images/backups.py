@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from orchestrator.agent.images import files
-from orchestrator.agent.images.disk_images import from_raw, to_raw
+from orchestrator.agent.images.disk_images import from_raw, read_header, to_raw
 from orchestrator.agent.images.pool_mounts import is_mounted
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.process import PROGRAMS, ChildHangs, Finished, pour, run
@@ -35,6 +35,8 @@ _LIMITS: Final = ("prlimit", "--as=4294967296", "--core=0", "--", "nice", "-n", 
 _ENVIRONMENT: Final = {"GOMAXPROCS": "2", "RESTIC_PROGRESS_FPS": "0.01"}
 _LOOK_S: Final = 60.0
 """Whether a repository is there is known by then, or the target does not answer."""
+_LOOKED_EVERY: Final = 64 * 2**20
+"""Bytes of a backup that comes: who fills a host's disk has the VMs on it stopped."""
 _HOLE: Final = 64 * 1024
 _SIGNS: Final[tuple[tuple[str, type[VgpuctlError], str, str, str], ...]] = (
     ("already locked", Retryable, "backup.busy", "another run of restic has the repository",
@@ -205,6 +207,7 @@ class BackupsOfDisks:
 
     def store(self, action: StoreBackup, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``snapshot.missing``, ``backup.no_target``, ``backup.no_restic``
+        :raises Conflict: ``volume.differs``
         :raises Fatal: ``host.disk_full``, ``volume.failed`` and those of :data:`_SIGNS`"""
         repository = self._repository(action, ended)
         repository.make()
@@ -215,6 +218,8 @@ class BackupsOfDisks:
         if image is None or not self.storage.is_ours(source, "volume", action.of_vm):
             hint = "run the command again: it takes another one"
             raise NotFound("snapshot.missing", "the snapshot is not on the host", hint=hint, details=source.name)
+        if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
+            raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
         base, limit = self.storage.paths.images / image, action.limit_s
         _check_free(source, base)
         with files.scratch(source) as raw:
@@ -225,7 +230,7 @@ class BackupsOfDisks:
     def fetch(self, action: FetchBackup, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``backup.missing``, ``backup.no_target``, ``backup.no_restic``
         :raises Conflict: ``host.foreign_file``, ``backup.larger``
-        :raises Fatal: ``host.disk_full``, ``volume.failed``; nothing is left"""
+        :raises Fatal: ``backup.damaged``, ``host.disk_full``, ``volume.failed``; nothing is left"""
         target = self.storage.paths.volumes / files.check_file_name(action.volume)
         if self.storage.is_ours(target, "volume", action.vm):
             return ActionResult(changed=False)
@@ -236,8 +241,11 @@ class BackupsOfDisks:
             files.scratch(target) as raw,
         ):
             with raw.open("xb") as file:
-                repository.read(action.backup, Sparse(file.fileno(), action.disk_bytes).take)
+                fetched = Sparse(file.fileno(), action.disk_bytes)
+                repository.read(action.backup, fetched.take)
+                _check_whole(fetched, action)
                 file.truncate(action.disk_bytes)
+            _check_free(raw)
             from_raw(raw, part, limit_s=action.limit_s, ended=ended)
         return ActionResult(changed=True)
 
@@ -245,10 +253,7 @@ class BackupsOfDisks:
         """:raises Fatal: ``backup.damaged``, and those of :data:`_SIGNS`"""
         counted = Sparse(None, action.size_bytes)
         self._repository(action, ended).read(action.backup, counted.take)
-        if counted.size_bytes != action.size_bytes:
-            hint = "make another one: 'vgpuctl backup run NAME'"
-            text = f"the backup holds {counted.size_bytes} bytes, not {action.size_bytes}"
-            raise Fatal("backup.damaged", text, hint=hint)
+        _check_whole(counted, action)
         return ActionResult(changed=False)
 
     def remove(self, action: RemoveBackup, ended: threading.Event) -> ActionResult:
@@ -293,6 +298,9 @@ class Sparse:
             if self._descriptor is not None and part.count(0) != len(part):
                 _write(self._descriptor, part, self.size_bytes + begin)
         self.size_bytes += len(piece)
+        if self._descriptor is not None and self.size_bytes % _LOOKED_EVERY < len(piece):
+            room = os.fstatvfs(self._descriptor)
+            _check_room(room.f_bavail * room.f_frsize, os.fstat(self._descriptor).st_blocks * 512)
 
 
 def _write(descriptor: int, part: bytes, offset: int) -> None:
@@ -301,8 +309,20 @@ def _write(descriptor: int, part: bytes, offset: int) -> None:
         part, offset = part[written:], offset + written
 
 
+def _check_whole(read: Sparse, action: UsesRepository) -> None:
+    """:raises Fatal: ``backup.damaged``"""
+    if read.size_bytes != action.size_bytes:
+        hint = "make another one: 'vgpuctl backup run NAME'"
+        text = f"the backup holds {read.size_bytes} bytes, not {action.size_bytes}"
+        raise Fatal("backup.damaged", text, hint=hint)
+
+
 def _check_free(*copied: Path) -> None:
-    needed, free = sum(map(files.taken, copied)), shutil.disk_usage(copied[0].parent).free
+    _check_room(shutil.disk_usage(copied[0].parent).free, sum(map(files.taken, copied)))
+
+
+def _check_room(free: int, needed: int) -> None:
+    """For as much again. :raises Fatal: ``host.disk_full``"""
     if free < needed:
         hint = "free space below the agent's storage directory"
         details = f"{free} of {needed} bytes are free"

@@ -174,6 +174,32 @@ def test_a_larger_disk_takes_a_backup_and_a_smaller_one_does_not(site: Site) -> 
     assert site.bench.ledger.owner(f"volume:{site.snapshot(8)}") is None
 
 
+def test_what_comes_from_a_target_does_not_fill_the_hosts_disk(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raw file first, then as much again: it ends while that is free."""
+    site.back_up(1)
+    before, looks = site.names(), []
+
+    def nearly_full(_: int) -> os.statvfs_result:
+        looks.append(0)
+        return os.statvfs_result((1, 1, 0, 0, 2**20, 0, 0, 0, 0, 255))
+
+    monkeypatch.setattr(os, "fstatvfs", nearly_full)
+    with pytest.raises(Fatal) as refused:
+        site.do(site.fetch_of(1))
+    assert (refused.value.code, len(looks)) == ("host.disk_full", 1)
+    assert site.names() == before
+
+
+def test_one_that_is_shorter_than_was_stored_is_not_filled_up_with_zeros(site: Site) -> None:
+    site.back_up(1)
+    with pytest.raises(Fatal) as refused:
+        site.do(replace(site.fetch_of(1), size_bytes=2 * SIZE, disk_bytes=2 * SIZE))
+    assert refused.value.code == "backup.damaged"
+    with pytest.raises(Conflict) as differs:
+        site.do(replace(site.take(2), size_bytes=2 * SIZE))
+    assert differs.value.code == "volume.differs"
+
+
 def test_what_is_not_mounted_or_not_installed_is_told_before_anything_is_written(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
