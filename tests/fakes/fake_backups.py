@@ -43,7 +43,8 @@ def _fetch(machine: FakeMachine, action: FetchBackup) -> None:
 
 
 def _verify(machine: FakeMachine, action: VerifyBackup) -> None:
-    _content(machine, action)
+    if not action.given_up:
+        _content(machine, action)
 
 
 def _remove(machine: FakeMachine, action: RemoveBackup) -> None:

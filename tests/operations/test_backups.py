@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.actions.backups import RemoveBackup, StoreBackup
+from orchestrator.core.actions.backups import RemoveBackup, StoreBackup, VerifyBackup
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.vms.backup import repository_password
@@ -142,6 +142,24 @@ def test_a_backup_that_takes_long_is_asked_for_again_and_can_be_cancelled(
     assert (ended.state, (ended.error or {})["code"]) == ("undone", "operation.cancelled")
     assert len(plane.services.backups.list(None)) == 2
     assert (vm_of(plane).state, vm_of(plane).snapshots) == ("running", ())
+
+
+def test_verifying_that_is_cancelled_is_ended_on_the_host(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    operation = str(own.verify(plane))
+    original = fake_actions.perform_on
+
+    def cancelled(machine: Any, action: Any) -> ActionResult:
+        if isinstance(action, VerifyBackup):
+            asked.append(action.given_up)
+            if not action.given_up:
+                plane.services.operations.cancel(operation)
+                return ActionResult(changed=True, unfinished=True)
+        return original(machine, action)
+
+    monkeypatch.setattr("tests.fakes.fake_host.perform_on", cancelled)
+    plane.engine.drain()
+    assert (plane.services.operations.get(operation).state, asked) == ("undone", [False, True])
 
 
 def test_what_is_not_there_or_is_there_already_is_refused(plane: ControlPlane) -> None:

@@ -250,7 +250,11 @@ class BackupsOfDisks:
         return ActionResult(changed=True)
 
     def verify(self, action: VerifyBackup, ended: threading.Event) -> ActionResult:
-        """:raises Fatal: ``backup.damaged``, and those of :data:`_SIGNS`"""
+        """One that goes on for another action has been ended before.
+
+        :raises Fatal: ``backup.damaged``, and those of :data:`_SIGNS`"""
+        if action.given_up:
+            return ActionResult(changed=False)
         counted = Sparse(None, action.size_bytes)
         self._repository(action, ended).read(action.backup, counted.take)
         _check_whole(counted, action)

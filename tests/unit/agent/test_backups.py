@@ -279,6 +279,25 @@ def test_one_that_was_begun_and_not_ended_makes_place_for_another(site: Site) ->
     assert not site.repository.with_name(f"{site.bench.vm}.part").exists()
 
 
+def test_one_that_is_verified_for_nobody_is_read_no_further(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[threading.Event] = []
+
+    def slow(_argv: list[str], _take: Any, *, ended: threading.Event, **_limits: Any) -> Finished:
+        seen.append(ended)
+        assert ended.wait(60)
+        return Finished(1, "it was given up")
+
+    site.back_up(1)
+    monkeypatch.setattr(agent_backups, "pour", slow)
+    monkeypatch.setattr(copies, "_ROUND_S", 0.05)
+    verify = VerifyBackup(**site.members(1))
+    token = FencingToken(site="s", epoch=1, operation="verify", attempt=1)
+    while not seen:
+        assert site.bench.performer.perform(verify, token).unfinished
+    assert not site.bench.performer.perform(replace(verify, password="", given_up=True), token).unfinished
+    assert seen[0].is_set()
+
+
 @pytest.mark.parametrize("which", ["store", "fetch"])
 def test_what_is_ended_in_the_middle_leaves_nothing(site: Site, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """restic sleeps; whoever takes the operation back deletes the snapshot."""
