@@ -242,7 +242,11 @@ TABLE: Final[dict[str, Page]] = {
         words={"BACKUP": "{backup}"},
         before=("vgpuctl create-vm train -p t4-2q",),
         after=("vgpuctl delete-vm train --yes", "vgpuctl backup target delete nas --yes"),
-        elsewhere={"printf": "hosts in memory have no repository", "restic": "the same"},
+        elsewhere={
+            "umask": "hosts in memory have no repository",
+            "python3": "the same",
+            "restic": "the same",
+        },
     ),
     "docs/howto/snapshots.md": Page(
         before=("vgpuctl create-vm train -p t4-2q",),

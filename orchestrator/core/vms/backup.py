@@ -63,9 +63,7 @@ class Backup:
 
 
 def repository_password(secret: str, vm: str) -> str:
-    """Of one VM's repository: a host that knows it opens no other VM's.
-
-    ``printf %s VM-ID | openssl dgst -sha256 -hmac SECRET`` says the same."""
+    """Of one VM's repository: a host that knows it opens no other VM's."""
     return hmac.new(secret.encode(), vm.encode(), "sha256").hexdigest()
 
 
