@@ -26,9 +26,13 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f'vgpuctl_gpu_xid_total{{{GPU},xid="79"}}': "0x55 1x20"},
         {f'vgpuctl_gpu_xid_total{{{GPU},xid="79"}}': "1x99"},
     ),
-    "GpuFault": (
+    "GpuFabricFault": (
         {'vgpuctl_findings{code="gpu.fabric_fault"}': "1x99"},
-        {'vgpuctl_findings{code="vm.gpu_fault"}': "1x99"},
+        {'vgpuctl_findings{code="gpu.fault"}': "1x99"},
+    ),
+    "GpuOnWatch": (
+        {'vgpuctl_gpus_health{state="watch",acknowledged="false"}': "1x99"},
+        {'vgpuctl_gpus_health{state="watch",acknowledged="true"}': "1x99"},
     ),
     "GpuUnfit": (
         {'vgpuctl_gpus_health{state="quarantined",acknowledged="false"}': "1x99"},
