@@ -40,6 +40,12 @@ def do(plane: ControlPlane, begin: Callable[[ControlPlane], object]) -> None:
     plane.engine.drain()
 
 
+def claimed_disk(plane: ControlPlane) -> int:
+    with plane.store.read() as tx:
+        (claim,) = tx.claims.list()
+    return claim.disk_bytes
+
+
 def secret_of(plane: ControlPlane) -> str:
     return plane.services.backup_targets.secret("nas")
 
@@ -50,9 +56,7 @@ def test_one_holds_a_snapshot_while_it_is_made_and_nothing_afterwards(plane: Con
     assert vm.snapshots == ()
     assert (vm.state, vm.wanted) == ("running", "running")
     assert set(plane.machine(T4_HOST).volumes) == {vm.volume}
-    with plane.store.read() as tx:
-        (claim,) = tx.claims.list()
-    assert claim.disk_bytes == vm.spec.disk_bytes
+    assert claimed_disk(plane) == vm.spec.disk_bytes
 
 
 def test_the_password_is_in_no_journal_and_not_in_the_clear_in_the_database(
@@ -75,7 +79,10 @@ def test_the_disk_of_a_stopped_vm_is_again_as_it_was(plane: ControlPlane) -> Non
     before = machine.written[vm.volume]
     machine.written[vm.volume] = "written since"
     do(plane, lambda p: p.services.vms.stop("default", "train"))
-    do(plane, own.restore)
+    own.restore(plane)
+    assert claimed_disk(plane) == 3 * vm.spec.disk_bytes, "its own, what is fetched, what is put in its place"
+    plane.engine.drain()
+    assert claimed_disk(plane) == vm.spec.disk_bytes
     assert machine.written[vm.volume] == before
     assert vm_of(plane).state == "stopped"
     assert vm_of(plane).snapshots == ()

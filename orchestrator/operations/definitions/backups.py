@@ -18,6 +18,7 @@ RESTORE_BACKUP = Definition(
     kind="restore_backup",
     steps=(
         disk_snapshots.CLAIMED,
+        disk_snapshots.COPY_CLAIMED,
         backups.FETCH,
         disk_snapshots.COPY_BACK,
         disk_snapshots.COPIED,
@@ -28,7 +29,8 @@ RESTORE_BACKUP = Definition(
     abandoned=backups.abandon_restore,
     no_return=disk_snapshots.COPIED,
 )
-"""About a stopped VM, which has a snapshot meanwhile. What fails before its disk is replaced has changed nothing."""
+"""About a stopped VM, which has a snapshot and a copy of it meanwhile. What fails before its disk is replaced has
+changed nothing."""
 
 VERIFY_BACKUP = Definition(
     kind="verify_backup", steps=(backups.VERIFY,), stuck=lambda _: None, abandoned=lambda _: None

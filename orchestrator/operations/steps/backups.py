@@ -15,7 +15,6 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import disk_snapshots
 from orchestrator.operations.steps.disk_snapshots import copied
-from orchestrator.operations.steps.vm_record import say_stopped
 from orchestrator.store.backups import secret_id
 
 _NEVER_OPENED: Final = frozenset({"backup.no_target", "backup.no_restic", "backup.password"})
@@ -50,7 +49,7 @@ def forget_both(context: Context) -> None:
 def abandon_restore(context: Context) -> None:
     """The operator says what is on the disk."""
     disk_snapshots.forget(context)
-    say_stopped(context)
+    disk_snapshots.stopped_without_copy(context)
 
 
 def _not_claimed(context: Context) -> None:

@@ -79,7 +79,7 @@ class BackupTargets:
 
 @dataclass(frozen=True, kw_only=True)
 class VmBackups:
-    """While one is made or restored, its VM holds room for a snapshot."""
+    """While one is made its VM holds room for a snapshot, while one is restored for two."""
 
     store: Store
     engine: Engine
@@ -130,7 +130,8 @@ class VmBackups:
                 hint = f"make a VM with a disk of {size}, stopped, and restore it there"
                 raise Conflict("backup.larger", f"the backup is of a disk of {size}, VM {vm_name} has less", hint=hint)
             vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{backup.id[:8]}")
-            started = self._begin_on(tx, "restore_backup", vm, snapshot, backup)
+            vm, copy = self._snapshots.claim_copy(tx, fleet, vm)
+            started = self._begin_on(tx, "restore_backup", vm, snapshot, backup, {"copy_id": copy.id})
         return self._submitted(started)
 
     def verify(self, tenant: str, backup_id: str) -> Started:
@@ -161,12 +162,14 @@ class VmBackups:
             started = Started(operation=operation.id, name=backup.id)
         return self._submitted(started)
 
-    def _begin_on(self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot, backup: Backup) -> Started:
+    def _begin_on(
+        self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot, backup: Backup,
+        more: dict[str, object] | None = None,
+    ) -> Started:  # fmt: skip
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
         tx.vms.update(held_by(operation, vm))
         own = {"vm": vm.spec.name, "snapshot": snapshot.name, "snapshot_id": snapshot.id}
-        own |= {"copy_id": self.planner.ids.new_uuid()} if kind == "restore_backup" else {}
-        inputs = {**own, **undo_inputs(vm), **inputs_of(backup)}
+        inputs = {**own, **(more or {}), **undo_inputs(vm), **inputs_of(backup)}
         record(tx, operation, host=vm.host, inputs=inputs, said=backup.id)
         return Started(operation=operation.id, name=vm.spec.name)
 

@@ -65,6 +65,13 @@ class VmSnapshots:
         within_quota(tx, replace(vm, snapshots=(*vm.snapshots, made)), vm)
         return self._added(tx, fleet, vm, made), made
 
+    def claim_copy(self, tx: Transaction, fleet: FleetIndex, vm: Vm) -> tuple[Vm, DiskSnapshot]:
+        """Room for what is put in its disk's place, whatever its tenant's quota is.
+
+        :raises NoCapacity: ``host.disk``"""
+        copy = self._drawn(vm, "")
+        return self._added(tx, fleet, vm, copy), copy
+
     def _drawn(self, vm: Vm, name: str) -> DiskSnapshot:
         """``name``: "": as its id begins."""
         drawn = self.planner.ids.new_uuid()
@@ -105,8 +112,7 @@ class VmSnapshots:
             check_state(vm, "stopped")
             check_idle(tx, vm)
             snapshot = _taken(vm, name)
-            copy = self._drawn(vm, "")
-            vm = self._added(tx, fleet, vm, copy)
+            vm, copy = self.claim_copy(tx, fleet, vm)
             started = self._begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id})
         return self._submitted(started)
 
