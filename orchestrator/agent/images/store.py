@@ -35,7 +35,7 @@ from orchestrator.core.actions.pools import LeaveDisks
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
 from orchestrator.core.hosts.pool import file_path, pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
-from orchestrator.core.vms.disk_snapshot import snapshot_file
+from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, snapshot_file
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, memory_file
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -321,7 +321,8 @@ class Storage:
         path = directory / files.check_file_name(name)
         changed = False
         if self.is_ours(path, kind, vm):
-            self.check_closed(path, kind)
+            if not name.endswith(SNAPSHOT_FILE):  # that is only read: what copies it to another VM's disk goes on
+                self.check_closed(path, kind)
             changed = files.remove(path)
         if self._owner(kind, path.name) == vm:
             self._ledger.release(f"{kind}:{path.name}")

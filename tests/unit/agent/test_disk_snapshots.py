@@ -227,6 +227,16 @@ def test_what_is_opened_while_it_is_copied_keeps_its_disk(
     assert disk.shows() == now
 
 
+def test_a_snapshot_goes_while_another_vms_disk_is_copied_from_it(bench: Bench, disk: Disk) -> None:
+    """Else deleting it, or its VM, were stuck for as long as that takes."""
+    bench.do(disk.take)
+    held = bench.host.paths.proc / "4711" / "fd"
+    held.mkdir(parents=True)
+    (held / "9").symlink_to(disk.file)
+    assert bench.do(DeleteVolume(vm=bench.vm, volume=disk.snapshot)).changed
+    assert disk.snapshot not in disk.names()
+
+
 def test_a_backup_that_does_not_end_is_told_of_by_how_long_it_had(
     bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
