@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from orchestrator.core.actions.disk_snapshots import CopySnapshot
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, VgpuctlError
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.units import GIB, MIB
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import CreateVm
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_machine import FakeMachine, t4
 from tests.fakes.recount import miscounted
 from tests.operations import disk_snapshots as own
 from tests.operations.suspending import delete, running
@@ -79,6 +80,26 @@ def test_it_goes_to_the_snapshots_host_or_is_told_why_not(plane: ControlPlane) -
     told = {reason.code: reason for reason in refused.value.reasons}
     assert L40S_HOST in told["host.no_snapshot"].subjects
     assert "is on another host" in told["host.no_snapshot"].message
+
+
+def test_what_has_no_room_now_beside_hosts_that_are_alike_may_have_it_later(plane: ControlPlane) -> None:
+    """Of hosts that are alike one is asked for all whether it would fit were it empty."""
+    for name in ("a", "z"):
+        machine = FakeMachine(machine_id=name, gpus=[t4(), t4("0000:42:00.0")])
+        plane.hosts.machines[f"{name}.test"] = machine
+        plane.add_host(name)
+    assert made(plane, replace(create_vm("large", profile="GRID T4-16Q"), host=T4_HOST)).host == T4_HOST
+    with pytest.raises(NoCapacity) as full:
+        plane.services.vms.create(copy_of(profile="GRID T4-16Q"))
+    assert {reason.code for reason in full.value.reasons} > {"host.no_snapshot"}
+
+
+def test_another_host_that_is_asked_for_is_told_first(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    with pytest.raises(NoCapacity) as refused:
+        plane.services.vms.create(copy_of(host=L40S_HOST))
+    assert refused.value.told is not None
+    assert refused.value.told.message == "its snapshot is on another host than it is to be on"
 
 
 def test_what_is_asked_for_wrongly_is_refused_before_it_is_begun(plane: ControlPlane) -> None:

@@ -84,8 +84,11 @@ def first_reason(
     ``asked``: the VM or the question, whose profile, host and volumes are named. ``is_new``: it is not there yet.
     """
     place = None if asked.host is None else "its host" if asked.volumes else f"host {asked.host}"
-    if need_of(request.needs, BesideSnapshot) is not None:
+    beside = need_of(request.needs, BesideSnapshot)
+    if beside is not None:
         place = "the host of its snapshot"
+        if request.host != beside.host:
+            return Reason(code="host.no_snapshot", message="its snapshot is on another host than it is to be on")
     lasting = fleet.lasting_reason(request, asked=asked.profile, place=place) if is_new else None
     if lasting is not None:
         return lasting

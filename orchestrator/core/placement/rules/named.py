@@ -93,8 +93,8 @@ def needs_of(wanted: Wanted) -> Iterator[Need]:
 
 
 def host_of(needs: tuple[Need, ...]) -> str | None:
-    """None: any will do."""
-    need = need_of(needs, OnHost)
+    """The only one that need be looked at; None: any will do."""
+    need = need_of(needs, OnHost) or need_of(needs, BesideSnapshot)
     return None if need is None else need.host
 
 
