@@ -165,7 +165,7 @@ class DataVolumes:
             if files.is_partial(path):
                 continue
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
-            taken, length, owner = files.taken(path), path.lstat().st_size, self._owner(name)
+            taken, length, owner = files.taken(path), files.length(path), self._owner(name)
             volumes.append(FileSnapshot(name=name, size_bytes=taken, owner=owner, length_bytes=length))
         return tuple(volumes)
 

@@ -39,6 +39,14 @@ def taken(path: Path) -> int:
         return 0
 
 
+def length(path: Path) -> int:
+    """Bytes of a file, with its holes; none of one that is gone."""
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 @contextmanager
 def written_whole(target: Path, *, mode: int, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """A path to write to; when the block ends well the file is synced to disk and renamed to ``target``. ``check``:

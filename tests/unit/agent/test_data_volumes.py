@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.images import files
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     DefineDomain,
@@ -54,6 +55,15 @@ def test_a_volume_is_made_with_holes_once_and_removed_once(bench: Bench) -> None
     assert bench.do(DeleteDataVolume(volume=FILE)).changed
     assert not bench.do(DeleteDataVolume(volume=FILE)).changed
     assert not path.exists()
+
+
+def test_one_that_is_removed_while_the_host_is_looked_at_fails_no_look(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.do(CreateDataVolume(volume=FILE, size_bytes=SIZE))
+    monkeypatch.setattr(files, "taken", lambda path: path.unlink() or 0)
+    (seen,) = bench.storage.data.snapshots()
+    assert (seen.size_bytes, seen.length_bytes) == (0, 0)
 
 
 def test_one_vm_has_a_volume_and_gives_it_back(bench: Bench) -> None:
