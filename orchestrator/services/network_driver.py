@@ -90,8 +90,11 @@ class NetworkDriverService:
             held_back = tx.meta.get(HELD_BACK)
             used = [host for host in tx.hosts.list() if host.state not in LOST | {"enrolling", "removing"}]
             snapshots = {host.name: tx.hosts.snapshot(host.name) for host in used}
-        # Where labels say which hosts are in OVN, those without stay out of it on purpose.
-        wanted = {host.name for host in used if LABEL in dict(host.labels)} or {*snapshots}
+            needed = {vm.host for vm in tx.vms.list() if vm.ports}
+        # Where labels say which hosts are in OVN, those without stay out of it on purpose, unless VMs there have cards
+        # in it: it may be set up by hand.
+        labelled = {host.name for host in used if LABEL in dict(host.labels)}
+        wanted = labelled | needed if labelled else {*snapshots}
         known = {chassis.name for chassis in reading.chassis}
         snapshots = {name: seen for name, seen in snapshots.items() if name in wanted | known}
         hosts = {name: None if seen is None else outside_ovn(seen.bridges, name) for name, seen in snapshots.items()}

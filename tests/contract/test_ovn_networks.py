@@ -13,7 +13,7 @@ import pytest
 from orchestrator.adapters.ovn.databases import OvnDatabases
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.core.hosts.bridges import Bridge
-from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, port_id
+from orchestrator.core.overlay import NewOvnNetwork, OvnNetworkChange, Port, port_id
 from orchestrator.core.ovn import LABEL
 from orchestrator.core.peering import joined_with
 from orchestrator.core.security_groups import SecurityRule
@@ -389,4 +389,10 @@ def test_a_host_that_says_it_is_cut_off_is_told_of_though_ovn_keeps_it(plane: Co
     with plane.store.begin() as tx:
         tx.hosts.update(replace(tx.hosts.get(T4_HOST), labels=((LABEL, "member"),)))
     assert [each.code for each in driver.get().troubles if each.subject == L40S_HOST] == []
+    plane.services.vms.create(create_vm("far", profile="NVIDIA L40S-12Q"))
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        its = plane.services.vms.get("default", "far").id
+        tx.vms.change(its, ports=(Port(network="default.blue", address="10.0.0.9"),))
+    assert [each.code for each in driver.get().troubles if each.subject == L40S_HOST] == ["ovn.host_missing"]
     assert "ovn.host_cut_off" in [each.code for each in driver.get().troubles]
