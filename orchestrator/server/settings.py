@@ -49,7 +49,8 @@ class Settings(BaseSettings):
     workers: int = Field(default=64, ge=1, le=256)
     """Operations at work at the same time; four times as many with those that wait for their hosts."""
     operations_per_host: int = Field(default=4, ge=1, le=64)
-    """Of them on one host, or in guests of a tenant; the others wait. Of all controllers: twice as many at most."""
+    """Of them on one host, as many that copy disks there, or in guests of a tenant; the others wait. Of all
+    controllers: twice as many at most."""
     operations_kept_days: float = Field(default=90.0, ge=1.0, le=3650.0)
     """How long after its end an operation can still be shown."""
     events_kept: int = Field(default=DEFAULT_KEPT, ge=1000, le=10_000_000)

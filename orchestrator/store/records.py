@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.hosts.host import Host
@@ -13,6 +13,10 @@ from orchestrator.core.operation import Operation, OperationState
 from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm, VmState
+
+_COPIES: Final = frozenset({
+    "create_snapshot", "restore_snapshot", "back_up_vm", "restore_backup", "verify_backup", "delete_backup",
+})  # fmt: skip
 
 
 class AuditFilter(TypedDict, total=False):
@@ -123,9 +127,16 @@ class DueOperation:
         return self.kind == "provision_vm"
 
     @property
+    def copies(self) -> bool:
+        """It copies or reads as much as a VM's whole disk, which takes hours."""
+        return self.kind in _COPIES
+
+    @property
     def line(self) -> str:
-        """Whose places it takes: the host's, or those of the tenant's runs in guests."""
-        return f"guests of {self.tenant}" if self.in_guest else self.host
+        """Whose places it takes: the host's, those of its long copies, or those of the tenant's runs in guests."""
+        if self.in_guest:
+            return f"guests of {self.tenant}"
+        return f"copies on {self.host}" if self.copies else self.host
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,8 @@ _PLAYS: Final = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Of this process. ``workers``: runs at work at once. ``per_host``: runs at once on a host; and in guests of a
-    tenant, which take half of the workers at most."""
+    """Of this process. ``workers``: runs at work at once. ``per_host``: runs at once on a host; beside them as many
+    that copy disks there, half of all places at most; and in guests of a tenant, half of the workers at most."""
 
     workers: int
     per_host: int
@@ -58,6 +58,7 @@ class _Place:
     line: str
     plays: bool
     in_guest: bool
+    copies: bool
     since: float
 
 
@@ -91,7 +92,7 @@ class RunPlaces:
             if not freed.wait_for(partial(self._is_free, run), patience_s):
                 return False
             self._places[run.operation] = _Place(
-                line=run.line, plays=run.kind in _PLAYS, in_guest=run.in_guest, since=self._clock()
+                line=run.line, plays=run.kind in _PLAYS, in_guest=run.in_guest, copies=run.copies, since=self._clock()
             )
             return True
 
@@ -115,5 +116,7 @@ class RunPlaces:
         if at_work >= self._bounds.workers or len(places) >= self._bounds.most:
             return False
         if sum(place.line == run.line for place in places) >= self._bounds.per_host:
+            return False
+        if run.copies and sum(place.copies for place in places) >= self._bounds.most // 2:
             return False
         return not run.in_guest or sum(place.in_guest for place in places) < max(self._bounds.workers // 2, 1)

@@ -123,3 +123,15 @@ def test_runs_in_guests_take_half_of_the_workers_at_most() -> None:
     assert taken(places, queued("stop")) == ["stop"]
     places.leave("op0")
     assert taken(places, provisioning("op9", "tenant9")) == ["op9"]
+
+
+def test_copies_of_disks_hold_nothing_else_of_their_hosts_up() -> None:
+    now = [0.0]
+    places = RunPlaces(Bounds(workers=2, per_host=2), clock=lambda: now[0])
+    copies = [queued(f"copy{number}", f"h{number // 3}", "create_snapshot") for number in range(9)]
+    count = 0
+    for _ in range(9):
+        count += len(taken(places, *copies[count:]))
+        now[0] += HELD_UP_S
+    assert count == 2 * COMPANIONS // 2
+    assert taken(places, queued("stop", "h0"), queued("other", "h0")) == ["stop", "other"]
