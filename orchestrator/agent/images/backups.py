@@ -33,9 +33,9 @@ _FILE: Final = "disk"
 """What a disk is called in its repository."""
 _LIMITS: Final = ("prlimit", "--as=4294967296", "--core=0", "--", "nice", "-n", "10")
 _ENVIRONMENT: Final = {"GOMAXPROCS": "2", "RESTIC_PROGRESS_FPS": "0.01"}
-_LOOK_S: Final = 60.0
+_STAT_S: Final = 60.0
 """Whether a repository is there is known by then, or the target does not answer."""
-_LOOKED_EVERY: Final = 64 * 2**20
+_MEASURED_EVERY: Final = 64 * 2**20
 """Bytes of a backup that comes: who fills a host's disk has the VMs on it stopped."""
 _HOLE: Final = 64 * 1024
 _SIGNS: Final[tuple[tuple[str, type[VgpuctlError], str, str, str], ...]] = (
@@ -63,7 +63,7 @@ class Repository:
     def tagged(self, tag: str) -> list[str]:
         """Ids of the snapshots that have it; none where there is no repository. No lock is written, for which a full
         target has no room."""
-        if not self._is_there():
+        if not self._exists():
             return []
         lines = self._run("snapshots", "--no-lock", "--json", "--tag", tag).splitlines()
         snapshots = json.loads(next((line for line in lines if line.startswith("[")), "[]"))
@@ -72,12 +72,12 @@ class Repository:
     def make(self) -> None:
         """Whole, unless it is there. One without backups that has another password is of an earlier target that was
         called so, and is replaced."""
-        is_there = self._is_there()
-        if is_there and not self._is_left():
+        exists = self._exists()
+        if exists and not self._is_left():
             return
         part = self.directory.with_name(f"{self.directory.name}.part")
         shutil.rmtree(part, ignore_errors=True)
-        if is_there:
+        if exists:
             self.directory.rename(part)
             shutil.rmtree(part, ignore_errors=True)
         self._done("init", at=part)
@@ -120,7 +120,7 @@ class Repository:
     def remove(self, tag: str) -> bool:
         """With what no other one needs: also what one that did not end has put there, which no snapshot names. Gone
         already is fine; False: there is no repository."""
-        if not self._is_there():
+        if not self._exists():
             return False
         if snapshots := self.tagged(tag):
             self._done("forget", "--prune", *snapshots)
@@ -138,17 +138,17 @@ class Repository:
             if error.code != "backup.target_full":
                 raise
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         """A child looks: a target that does not answer would keep the thread, and with it the VM, for as long.
 
         :raises Unknown: ``backup.hung``; :raises Fatal: ``backup.failed``: it cannot be told"""
         try:
-            looked = run(["stat", "--", str(self.directory / "config")], limit_s=_LOOK_S, ended=self.ended)
+            stated = run(["stat", "--", str(self.directory / "config")], limit_s=_STAT_S, ended=self.ended)
         except ChildHangs as error:
             raise _hung(error) from error
-        if looked.code and "No such file" not in looked.output:
-            raise _error_of(looked.output)
-        return not looked.code
+        if stated.code and "No such file" not in stated.output:
+            raise _error_of(stated.output)
+        return not stated.code
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -302,9 +302,9 @@ class Sparse:
             if self._descriptor is not None and part.count(0) != len(part):
                 _write(self._descriptor, part, self.size_bytes + begin)
         self.size_bytes += len(piece)
-        if self._descriptor is not None and self.size_bytes % _LOOKED_EVERY < len(piece):
-            room = os.fstatvfs(self._descriptor)
-            _check_room(room.f_bavail * room.f_frsize, os.fstat(self._descriptor).st_blocks * 512)
+        if self._descriptor is not None and self.size_bytes % _MEASURED_EVERY < len(piece):
+            system = os.fstatvfs(self._descriptor)
+            _check_enough(system.f_bavail * system.f_frsize, os.fstat(self._descriptor).st_blocks * 512)
 
 
 def _write(descriptor: int, part: bytes, offset: int) -> None:
@@ -322,10 +322,10 @@ def _check_whole(read: Sparse, action: UsesRepository) -> None:
 
 
 def _check_free(*copied: Path) -> None:
-    _check_room(shutil.disk_usage(copied[0].parent).free, sum(map(files.taken, copied)))
+    _check_enough(shutil.disk_usage(copied[0].parent).free, sum(map(files.taken, copied)))
 
 
-def _check_room(free: int, needed: int) -> None:
+def _check_enough(free: int, needed: int) -> None:
     """For as much again. :raises Fatal: ``host.disk_full``"""
     if free < needed:
         hint = "free space below the agent's storage directory"

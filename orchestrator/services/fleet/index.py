@@ -175,7 +175,9 @@ class FleetIndex:
         if request.host is not None:
             hosts = tuple(filter(None, (self._viewed.get(request.host),)))
         else:
-            hosts = self._unlike = self._unlike or tuple({_room_of(one): one for one in self._viewed.values()}.values())
+            hosts = self._unlike = self._unlike or tuple(
+                {_room_of(viewed): viewed for viewed in self._viewed.values()}.values()
+            )
         return lasting_reason(request, map(self._viewer.empty, hosts), asked=asked, place=place)
 
     def isolation_of(self, tenant: str) -> Isolation:

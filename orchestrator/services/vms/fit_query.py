@@ -39,11 +39,11 @@ class FitQuery:
         apart = affinity.apart_from(self.request.needs)
         return sum(viewed.kind in taking and viewed.view.vms.isdisjoint(apart) for viewed in fleet.hosts)
 
-    def why_none(self, fleet: Fleet, index: FleetIndex, asked: str) -> Reason:
-        """Of a request of which :meth:`count` has none, as create says it. ``asked``: name of the profile."""
+    def why_none(self, fleet: Fleet, index: FleetIndex, profile: str) -> Reason:
+        """Of a request of which :meth:`count` has none, as create says it. ``profile``: its name."""
         if self.refused is not None:
             return self.refused
-        lasting = index.lasting_reason(self.request, asked=asked, place=None)
+        lasting = index.lasting_reason(self.request, asked=profile, place=None)
         if lasting is not None and lasting.code == NEVER_FITS:
             return lasting
         if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not

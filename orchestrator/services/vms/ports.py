@@ -21,8 +21,12 @@ from orchestrator.store.transaction import Transaction
 
 _TRIED: Final = 64
 """Addresses that are asked about at once."""
+_FREE_WHEN: Final = (
+    "they are free once OVN has let go, mostly within a minute; "
+    "an operator sees more with 'vgpuctl network driver check'"
+)
 _GIVEN_BACK: Final = (4, 32)
-"""Addresses of a provider network that a tenant may give back before OVN is compared, least and most: a quarter of them
+"""Addresses of a provider network that a tenant may give back before OVN is compared, least and most: a quarter of all
 between. They are nobody's until then."""
 
 
@@ -168,7 +172,7 @@ def check_given_back(tx: Transaction, network: Network, tenant: str) -> None:
     count = tx.networks.given_back(network.name, tenant)
     if count >= max(least, min(provider.size // 4, most)):
         message = f"tenant {tenant} gave back {count} addresses of network {network.short} just now"
-        raise Conflict("network.given_back", message, hint="try again in a minute: they are free then")
+        raise Conflict("network.given_back", message, hint=_FREE_WHEN)
 
 
 def check_mac(tx: Transaction, vm: Vm, network: Network, card: int) -> None:

@@ -356,7 +356,7 @@ def test_a_target_that_does_not_answer_keeps_nobody(site: Site, monkeypatch: pyt
         return run(["sleep", "600"] if argv[0] == "stat" else argv, **options)
 
     monkeypatch.setattr(agent_backups, "run", hangs)
-    monkeypatch.setattr(agent_backups, "_LOOK_S", 0.2)
+    monkeypatch.setattr(agent_backups, "_STAT_S", 0.2)
     with pytest.raises(Unknown) as silent:
         site.do(RemoveBackup(**site.members(1)))
     assert silent.value.code == "backup.hung"
