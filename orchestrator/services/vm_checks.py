@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Final
 
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.gpu.health_states import reason_closed
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.names import near
 from orchestrator.core.vms.lease import show_moment
@@ -143,6 +144,16 @@ def check_host(tx: Transaction, vm: Vm) -> None:
             f"the host of VM {vm.spec.name} has maintenance",  # unnamed: it is the tenant that is told
             hint="start it when that is over: then 'vgpuctl host list' says that the host is ready",
         )
+
+
+def check_gpus(tx: Transaction, vm: Vm) -> None:
+    """That nothing keeps VMs off those that it holds for their health.
+
+    :raises Conflict: ``gpu.out_of_service``"""
+    host = tx.hosts.get(vm.host)
+    if any(reason_closed(host.health_of(device.gpu)) is not None for device in vm.devices):
+        hint = f"'vgpuctl vm move {vm.spec.name} --tenant {vm.spec.tenant}' takes it to another one"
+        raise Conflict("gpu.out_of_service", f"a GPU of VM {vm.spec.name} is out of service", hint=hint)
 
 
 def check_labelled(vm: Vm, labels: Mapping[str, str], *, protected: bool) -> None:

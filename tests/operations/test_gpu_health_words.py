@@ -109,6 +109,21 @@ def test_an_operator_quarantines_and_returns_a_gpu_and_what_runs_there_is_left_a
     assert ("return_gpu", "a new fan") in told
 
 
+def test_a_stopped_vm_does_not_start_on_a_gpu_that_is_out_of_service(plane: ControlPlane) -> None:
+    address, vms = created(plane, "train"), plane.services.vms
+    vms.stop("default", "train")
+    plane.engine.drain()
+    plane.services.gpu_health.quarantine(L40S_HOST, address, "fan 3 is loud")
+    with pytest.raises(Conflict) as refused:
+        vms.start("default", "train")
+    assert refused.value.code == "gpu.out_of_service"
+    assert vms.get("default", "train").state == "stopped"
+    plane.services.gpu_health.give_back(L40S_HOST, address, "a new fan")
+    vms.start("default", "train")
+    plane.engine.drain()
+    assert vms.get("default", "train").state == "running"
+
+
 def test_what_was_told_when_a_gpu_was_returned_counts_no_more_and_what_is_new_does(plane: ControlPlane) -> None:
     gpu = gpus(plane)[0]
     assert struck(plane, gpu, xid(95, at=10)) == "unfit"

@@ -30,6 +30,7 @@ from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import (
     already_there,
+    check_gpus,
     check_host,
     check_labelled,
     check_lease,
@@ -246,7 +247,7 @@ class VmService(VmListing):
     def start(self, tenant: str, name: str) -> Started:
         """One that has no place claims it anew, on the host where its disk is; one that is suspended goes on.
 
-        :raises Conflict: ``vm.busy``, ``vm.running``, ``lease.over``, ``vm.not_resumable``
+        :raises Conflict: ``vm.busy``, ``vm.running``, ``lease.over``, ``vm.not_resumable``, ``gpu.out_of_service``
         :raises NoCapacity, QuotaExceeded: as :meth:`create` does
         """
         with self.store.read() as tx:
@@ -280,6 +281,8 @@ class VmService(VmListing):
             if is_held(tx, vm) and gets_driver(tx, tx.hosts.get(vm.host)):
                 return self._wanted(tx, vm, "running", "start_vm", settled="stopped")
             check_host(tx, vm)
+            if vm.deallocated is None:
+                check_gpus(tx, vm)
             check_lease(vm, self.planner.clock.now())
             check_guest_driver(tx, vm)
             if plan is not None and vm.deallocated is not None:
