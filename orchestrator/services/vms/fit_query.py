@@ -43,9 +43,10 @@ class FitQuery:
         """Of a request of which :meth:`count` has none, as create says it. ``profile``: its name."""
         if self.refused is not None:
             return self.refused
-        lasting = index.lasting_reason(self.request, asked=profile, place=None)
-        if lasting is not None and lasting.code == NEVER_FITS:
-            return lasting
+        if self.request.whole_gpus:  # of a set that no host has, what is said of single GPUs misleads
+            lasting = index.lasting_reason(self.request, asked=profile, place=None)
+            if lasting is not None and lasting.code == NEVER_FITS:
+                return lasting
         if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not
             everywhere = ((host, 1) for host in index.engine.fleet.hosts)
             return leading_reason(index.engine, self.request, everywhere)
