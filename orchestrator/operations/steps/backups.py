@@ -10,11 +10,10 @@ from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Fatal, VgpuctlError
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import Backup, repository_password
-from orchestrator.core.vms.disk_snapshot import snapshot_file
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import disk_snapshots
-from orchestrator.operations.steps.disk_snapshots import copied
+from orchestrator.operations.steps.disk_snapshots import copied, file_of
 from orchestrator.store.backups import secret_id
 
 _NEVER_OPENED: Final = frozenset({"backup.no_target", "backup.no_restic", "backup.password"})
@@ -57,13 +56,9 @@ def _not_claimed(context: Context) -> None:
     disk_snapshots.not_claimed(context)
 
 
-def _file(context: Context) -> str:
-    return snapshot_file(context.subject, context.text("snapshot_id"))
-
-
 def _store(context: Context) -> str:
     vm, members = context.known_vm(), _members(context)
-    message = copied(context, StoreBackup(disk=vm.volume, volume=_file(context), **members)).message
+    message = copied(context, StoreBackup(disk=vm.volume, volume=file_of(context), **members)).message
     added = int(message) if message.isdecimal() else None
     taken_of = next(its.taken_of for its in vm.snapshots if its.id == context.text("snapshot_id")) or "stopped"
     context.write_at_end(lambda tx: tx.backups.stored(_id(context), taken_of, added))
@@ -72,7 +67,7 @@ def _store(context: Context) -> str:
 
 def _fetch(context: Context) -> str:
     vm, members = context.known_vm(), _members(context)
-    fetched = FetchBackup(vm=vm.id, volume=_file(context), disk_bytes=vm.spec.disk_bytes, **members)
+    fetched = FetchBackup(vm=vm.id, volume=file_of(context), disk_bytes=vm.spec.disk_bytes, **members)
     copied(context, fetched)
     context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, context.text("snapshot_id"), "stopped"))
     return show_size(members["size_bytes"])

@@ -24,7 +24,8 @@ def copied(context: Context, action: CopiesDisk | UsesRepository) -> ActionResul
     return result
 
 
-def _file(context: Context) -> str:
+def file_of(context: Context) -> str:
+    """Name of the snapshot's file."""
     return snapshot_file(context.subject, context.text("snapshot_id"))
 
 
@@ -62,18 +63,18 @@ def stopped_without_copy(context: Context) -> None:
 def _take(context: Context) -> str:
     vm, snapshot_id = context.known_vm(), context.text("snapshot_id")
     size = next((its.size_bytes for its in vm.snapshots if its.id == snapshot_id), vm.spec.disk_bytes)
-    taken = TakeSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=size)
+    taken = TakeSnapshot(vm=vm.id, disk=vm.volume, volume=file_of(context), size_bytes=size)
     running = copied(context, taken).message == "running"  # of a file whose name was drawn for it
     context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, snapshot_id, "running" if running else "stopped"))
     return f"{show_size(size)}, as after a power cut" if running else show_size(size)
 
 
 def take_back(context: Context) -> None:
-    context.perform(DeleteVolume(vm=context.subject, volume=_file(context)))
+    context.perform(DeleteVolume(vm=context.subject, volume=file_of(context)))
 
 
 def delete(context: Context) -> str:
-    context.perform(DeleteVolume(vm=context.subject, volume=_file(context)))
+    context.perform(DeleteVolume(vm=context.subject, volume=file_of(context)))
     context.write_at_end(lambda tx: tx.disk_snapshots.remove(context.subject, context.text("snapshot_id")))
     return _name(context)
 
@@ -87,7 +88,7 @@ def _copy_back(context: Context) -> str:
     size = vm.spec.disk_bytes
     copied(
         context,
-        CopySnapshot(vm=vm.id, disk=vm.volume, volume=copy, of=vm.id, snapshot=_file(context), size_bytes=size),
+        CopySnapshot(vm=vm.id, disk=vm.volume, volume=copy, of=vm.id, snapshot=file_of(context), size_bytes=size),
     )
     return show_size(size)
 
@@ -99,7 +100,7 @@ def _drop_copy(context: Context) -> None:
 def _restore(context: Context) -> str:
     vm, copy = context.known_vm(), _copy_file(context)
     size = vm.spec.disk_bytes
-    put = RestoreSnapshot(vm=vm.id, disk=vm.volume, volume=_file(context), size_bytes=size, copy=copy)
+    put = RestoreSnapshot(vm=vm.id, disk=vm.volume, volume=file_of(context), size_bytes=size, copy=copy)
     copied(context, put)
     context.write_at_end(lambda tx: tx.disk_snapshots.remove(vm.id, context.text("copy_id")))
     return _name(context)
@@ -110,7 +111,7 @@ def _copy_text(context: Context) -> tuple[str, ...]:
 
 
 def file_text(context: Context) -> tuple[str, ...]:
-    return (f"volume {_file(context)} on host {context.host_name}, a snapshot of VM {context.text('vm')}",)
+    return (f"volume {file_of(context)} on host {context.host_name}, a snapshot of VM {context.text('vm')}",)
 
 
 def _disk_text(context: Context) -> tuple[str, ...]:

@@ -11,12 +11,10 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import MAX_OF_TENANT, Backup, BackupTarget, find_backup
-from orchestrator.core.vms.disk_snapshot import DiskSnapshot
-from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.backups import inputs_of
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
-from orchestrator.services.begin import held_by, new_operation, record, running_operation, undo_inputs
+from orchestrator.services.begin import new_operation, record, running_operation
 from orchestrator.services.messages import Started
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
 from orchestrator.services.vms.disk_snapshots import VmSnapshots
@@ -110,7 +108,7 @@ class VmBackups:
                 raise Conflict("backup.too_many", f"tenant {tenant} has {MAX_OF_TENANT} backups", hint=hint)
             vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{made.id[:8]}")
             tx.backups.add(made)
-            started = self._begin_on(tx, "back_up_vm", vm, snapshot, made)
+            started = self._snapshots.begin(tx, "back_up_vm", vm, snapshot, inputs_of(made), audited=made.id)
         return self._submitted(started)
 
     def restore(self, tenant: str, backup_id: str, vm_name: str) -> Started:
@@ -131,7 +129,8 @@ class VmBackups:
                 raise Conflict("backup.larger", f"the backup is of a disk of {size}, VM {vm_name} has less", hint=hint)
             vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{backup.id[:8]}")
             vm, copy = self._snapshots.claim_copy(tx, fleet, vm)
-            started = self._begin_on(tx, "restore_backup", vm, snapshot, backup, {"copy_id": copy.id})
+            inputs = {**inputs_of(backup), "copy_id": copy.id}
+            started = self._snapshots.begin(tx, "restore_backup", vm, snapshot, inputs, audited=backup.id)
         return self._submitted(started)
 
     def verify(self, tenant: str, backup_id: str) -> Started:
@@ -161,17 +160,6 @@ class VmBackups:
             record(tx, operation, host=host, inputs=inputs_of(backup))
             started = Started(operation=operation.id, name=backup.id)
         return self._submitted(started)
-
-    def _begin_on(
-        self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot, backup: Backup,
-        more: dict[str, object] | None = None,
-    ) -> Started:  # fmt: skip
-        operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
-        tx.vms.update(held_by(operation, vm))
-        own = {"vm": vm.spec.name, "snapshot": snapshot.name, "snapshot_id": snapshot.id}
-        inputs = {**own, **(more or {}), **undo_inputs(vm), **inputs_of(backup)}
-        record(tx, operation, host=vm.host, inputs=inputs, said=backup.id)
-        return Started(operation=operation.id, name=vm.spec.name)
 
     @property
     def _snapshots(self) -> VmSnapshots:

@@ -52,7 +52,7 @@ class VmSnapshots:
             check_may_change(vm)
             check_settled(tx, vm)
             vm, made = self.claim(tx, fleet, vm, name)
-            started = self._begin(tx, "create_snapshot", vm, made)
+            started = self.begin(tx, "create_snapshot", vm, made)
         return self._submitted(started)
 
     def claim(self, tx: Transaction, fleet: FleetIndex, vm: Vm, name: str) -> tuple[Vm, DiskSnapshot]:
@@ -96,7 +96,7 @@ class VmSnapshots:
             vm = known_vm(tx, tenant, vm_name)
             snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
             check_settled(tx, vm)
-            started = self._begin(tx, "delete_snapshot", vm, snapshot)
+            started = self.begin(tx, "delete_snapshot", vm, snapshot)
         return self._submitted(started)
 
     def restore(self, tenant: str, vm_name: str, name: str) -> Started:
@@ -113,16 +113,18 @@ class VmSnapshots:
             check_idle(tx, vm)
             snapshot = _taken(vm, name)
             vm, copy = self.claim_copy(tx, fleet, vm)
-            started = self._begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id})
+            started = self.begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id})
         return self._submitted(started)
 
-    def _begin(
-        self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot, more: dict[str, object] | None = None
-    ) -> Started:
+    def begin(
+        self, tx: Transaction, kind: str, vm: Vm, snapshot: DiskSnapshot, more: dict[str, object] | None = None,
+        *, audited: str | None = None,
+    ) -> Started:  # fmt: skip
+        """An operation on the VM that has it. ``more``: inputs; ``audited``: of what; None: the snapshot."""
         operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
         tx.vms.update(held_by(operation, vm))
         inputs = {"vm": vm.spec.name, **undo_inputs(vm), "snapshot": snapshot.name, "snapshot_id": snapshot.id}
-        record(tx, operation, host=vm.host, inputs=inputs | (more or {}), said=snapshot.name)
+        record(tx, operation, host=vm.host, inputs=inputs | (more or {}), said=audited or snapshot.name)
         return Started(operation=operation.id, name=vm.spec.name)
 
     def _submitted(self, started: Started) -> Started:
