@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 from starlette.testclient import TestClient, WebSocketDenialResponse, WebSocketTestSession
 
 from orchestrator.api.app import create_app
@@ -145,6 +146,9 @@ def test_two_who_take_a_console_over_from_each_other_again_and_again_are_bounded
     tickets = [client.post(f"{VM}/console-tickets", json={"kind": "serial"}).json()["ticket"] for client in clients]
     before = askers.records()
     with ExitStack() as opened:
+        loop = opened.enter_context(start_blocking_portal())  # one for both, as a server has
+        for client in clients:
+            client.portal = loop
         one, two = (
             opened.enter_context(client.websocket_connect(path, ["binary", f"ticket.{ticket}"]))
             for client, ticket in zip(clients, tickets, strict=True)
