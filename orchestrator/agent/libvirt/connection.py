@@ -23,6 +23,9 @@ from orchestrator.core.hosts.snapshot import Confinement
 T = TypeVar("T")
 
 CALL_SECONDS = 60.0
+_AT_ONCE: Final = 4
+"""Calls of one connection. libvirtd reads nothing more of a client that has five under way (``max_client_requests`` of
+libvirtd.conf), its keep-alives neither, and closes it half a minute later: the answers of all of them are lost."""
 _CONFINING: Final[tuple[Confinement, ...]] = ("apparmor", "selinux")
 _KEEPALIVE_SECONDS, _KEEPALIVE_MISSED = 5, 5
 
@@ -91,7 +94,7 @@ class Hypervisor:
 
 
 class Libvirt:
-    """One shared connection; libvirt's are safe to use from many threads."""
+    """One connection for all short calls, which many threads share, and one of its own for each that may take long."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -100,6 +103,7 @@ class Libvirt:
         self._told: tuple[Any, str, Confinement] | None = None
         """The connection that said so, and what it said: libvirt's version, and what it confines QEMU with."""
         self._gate = Gate("libvirt", limit_s=CALL_SECONDS)
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
         start_event_loop()
 
     def call(
@@ -118,7 +122,7 @@ class Libvirt:
         :raises Fatal: ``code``
         """
         try:
-            return self._gate.call(lambda: function(self.connected()), limit_s=limit_s)
+            return self._gate.call(lambda: self._made(function, limit_s), limit_s=limit_s)
         except CallHangs as error:
             raise Unknown(
                 "libvirt.hung", "libvirt did not answer in time", hint="look at libvirtd", details=str(error)
@@ -129,6 +133,16 @@ class Libvirt:
             ) from error
         except libvirt.libvirtError as error:
             raise translated(error, code, message, hint) from error
+
+    def _made(self, function: Callable[[Any], T], limit_s: float) -> T:
+        if limit_s > CALL_SECONDS:  # a start with a large memory, and memory that is written or read
+            connection = self.open()
+            try:
+                return function(connection)
+            finally:
+                connection.close()
+        with self._places:
+            return function(self.connected())
 
     def hypervisor(self) -> Hypervisor:
         """:raises WorldError: see :meth:`call`"""

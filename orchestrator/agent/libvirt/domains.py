@@ -199,12 +199,14 @@ class Domains:
                 self._cpus.take(vm, read_domain_xml(xml).affinity)
 
         def start(domain: Any) -> bool:
-            if not domain.isActive():
-                domain.create()
-            elif _state(domain) == "paused":  # so it comes from another host
-                domain.resume()
-            else:
+            is_active = bool(domain.isActive())
+            if is_active and _state(domain) != "paused":  # which it is from another host, or while it is being started
                 return False
+            try:
+                domain.resume() if is_active else domain.create()
+            except libvirt.libvirtError:
+                if _state(domain) != "running":  # else the earlier one has ended well while libvirt let this one wait
+                    raise
             return True
 
         changed = self.on_own_domain(
@@ -218,7 +220,7 @@ class Domains:
 
     def stop(self, vm: str, grace_seconds: int) -> ActionResult:
         """Ask, wait, then power off. A domain that is not there is stopped."""
-        if not self._libvirt.call(lambda connection: _is_active(connection, vm)):
+        if not self.is_active(vm):
             self._cpus.give_back(vm)
             return ActionResult(changed=False)
         self.check_ours(vm)
@@ -243,8 +245,7 @@ class Domains:
         def addresses(domain: Any) -> tuple[str, ...]:
             return addresses_of(domain, read_domain_xml(domain.XMLDesc()).interfaces, self._learned)
 
-        known: tuple[str, ...] = self.on_own_domain(vm, addresses)
-        return known
+        return tuple(self.on_own_domain(vm, addresses))
 
     def is_ours(self, vm: str) -> bool:
         """Whether the ledger knows it."""
@@ -260,7 +261,11 @@ class Domains:
         return str(self.on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)))
 
     def is_active(self, vm: str) -> bool:
-        return self._libvirt.call(lambda connection: _is_active(connection, vm))
+        def active(connection: Any) -> bool:
+            domain = _lookup(connection, vm)
+            return domain is not None and bool(domain.isActive())
+
+        return self._libvirt.call(active)
 
     def snapshots(self, problem: Callable[[str], None]) -> tuple[DomainSnapshot, ...]:
         """All domains of the host, in the order of their names. ``problem`` is told of each that cannot be read."""
@@ -375,11 +380,6 @@ def _define(connection: Any, vm: str, xml: str) -> None:
 
 def _definition(domain: Any) -> str:
     return str(domain.XMLDesc())
-
-
-def _is_active(connection: Any, vm: str) -> bool:
-    domain = _lookup(connection, vm)
-    return domain is not None and bool(domain.isActive())
 
 
 def _state(domain: Any) -> DomainState:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import libvirt
 import pytest
 
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.connection import CALL_SECONDS, Libvirt
 from orchestrator.agent.libvirt.domains import Domains, domain_key
 from orchestrator.core.errors import Retryable, Unknown
 from tests.unit.agent.fake_timing import FakeTiming
@@ -126,6 +128,58 @@ def test_a_libvirt_that_hangs_is_unknown_and_its_calls_do_not_pile_up(guest: Gue
     released.set()
     assert set(codes[:-1]) == {"libvirt.hung"}
     assert codes[-1] == "libvirt.unreachable"
+
+
+def test_no_connection_has_more_calls_under_way_than_libvirtd_reads_keepalives_beside(guest: Guest) -> None:
+    free, lock = threading.Event(), threading.Lock()
+    most, under_way = Counter[int](), Counter[int]()
+    begun = threading.Semaphore(0)
+
+    def hold(connection: Any) -> None:
+        key = id(connection)
+        with lock:
+            under_way[key] += 1
+            most[key] = max(most[key], under_way[key])
+        begun.release()
+        free.wait(10)
+        with lock:
+            under_way[key] -= 1
+
+    limits = [CALL_SECONDS] * 12 + [300.0] * 3
+    with ThreadPoolExecutor(len(limits)) as pool:
+        held = [pool.submit(guest.libvirt.call, hold, limit_s=limit) for limit in limits]
+        for _ in range(4 + 3):
+            assert begun.acquire(timeout=10)
+        free.set()
+        for one in held:
+            one.result(10)
+    assert sorted(most.values()) == [1, 1, 1, 4], "three long ones with a connection each, and the others in turn"
+
+
+@pytest.mark.fault("F33")
+@pytest.mark.parametrize("seen", ["shut off", "paused"])
+def test_a_start_that_waited_for_an_earlier_one_whose_answer_was_lost_finds_it_running(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    domain = guest.connection.lookupByUUIDString(guest.vm)
+    real, begun = libvirt.virDomain.isActive, [seen == "shut off"]
+    if seen == "paused":
+        domain.suspend()
+    monkeypatch.setattr(libvirt.virDomain, "isActive", lambda one: 0 if begun[0] else real(one))
+
+    def already(one: Any) -> None:
+        begun[0] = False
+        if seen == "paused":
+            resumed(one)
+        error = libvirt.libvirtError("domain is already running")
+        error.err = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_FROM_QEMU, "running", 2, None, None, None, -1, -1)
+        raise error
+
+    resumed = libvirt.virDomain.resume
+    monkeypatch.setattr(libvirt.virDomain, "create", already)
+    monkeypatch.setattr(libvirt.virDomain, "resume", already)
+    assert guest.domains.start(guest.vm, lambda _xml, _adopted: None).changed
+    assert guest.domains.is_active(guest.vm)
 
 
 @pytest.mark.fault("F44")
