@@ -93,4 +93,12 @@ def _put(tx: Transaction, host: str, gpu: str, before: GpuHealth | None, after: 
     state = "healthy" if after is None else after.state
     tx.gpu_health.put(host, gpu, after, changed=was != state)
     if after is not None and state in CLOSED and was != state:
-        tx.audit.append(at=now, actor=ACTOR, action=f"gpu_{state}", subject=f"{host}/{gpu}", outcome=after.cause)
+        outcome = f"{after.cause}; on it: {_on(tx, host, gpu)}"
+        tx.audit.append(at=now, actor=ACTOR, action=f"gpu_{state}", subject=f"{host}/{gpu}", outcome=outcome)
+
+
+def _on(tx: Transaction, host: str, gpu: str) -> str:
+    """VMs with a place on it, for whoever asks later whose results may be wrong."""
+    vms = (vm for vm in tx.vms.list(host=host) if vm.deallocated is None)
+    names = sorted(vm.full_name for vm in vms if any(device.gpu == gpu for device in vm.devices))
+    return ", ".join(names) or "no VM"

@@ -269,6 +269,7 @@ def _learn_cards(tx: Transaction, name: str) -> None:
     snapshot = tx.hosts.snapshot(name)
     if snapshot is not None and len(tx.cards.of_host(name)) < len(tx.hosts.get(name).managed_gpus):
         tx.cards.learn(name, cards_of(snapshot.gpus))
+        tx.gpu_health.recall_quarantines(name)
     if snapshot is not None:
         tx.cards.learn_mig_modes(name, found_mig_modes(snapshot.gpus))
 

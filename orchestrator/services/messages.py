@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.gpu.health_states import HealthState
 from orchestrator.core.guest.settings import SettingValue
 from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.hosts.host import Host
@@ -308,6 +309,8 @@ class GpuInfo:
     host: str
     gpu: GpuSnapshot
     managed: bool
+    state: HealthState | None
+    """null: it is not ours."""
     cut: str | None
     """How it is cut now (core/vms/claim.py); None: nothing is claimed on it."""
     types: tuple[TypeUse, ...]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import bindparam, func, select, update
 
@@ -19,6 +19,9 @@ from orchestrator.store.tables import gpus
 from orchestrator.store.usage import Usage
 
 _BREAKER: Final = "health_breaker"
+_QUARANTINES: Final = "kept_quarantines"
+MAX_QUARANTINES: Final = 1000
+"""Of cards that are in no host of ours; the oldest go first."""
 _PUT: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
 _ALL: Final = (
     select(gpus.c.host, gpus.c.address, gpus.c.model, gpus.c.health)
@@ -27,6 +30,9 @@ _ALL: Final = (
 )
 _MODEL: Final = select(gpus.c.model).where(
     gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address")
+)
+_CARDS: Final = select(gpus.c.address, gpus.c.uuid, gpus.c.health).where(
+    gpus.c.host == bindparam("its_host"), gpus.c.uuid.is_not(None)
 )
 _MODELS: Final = select(gpus.c.model, func.count().label("stored")).group_by(gpus.c.model)
 
@@ -46,6 +52,31 @@ class GpuHealths:
         if changed:
             state = "healthy" if health is None else health.state
             self._events.note("gpu", f"{host}/{gpu}", "health", host=host, state=state)
+
+    def keep_quarantines(self, host: str) -> None:
+        """Of a host whose GPUs, or some, are about to be forgotten: a person's word holds for the card, wherever it
+        comes back."""
+        rows = self._db.execute(_CARDS, {"its_host": host})
+        quarantined = {row.uuid: row.health for row in rows if row.health and row.health["state"] == "quarantined"}
+        if quarantined:
+            kept = list((self._quarantines() | quarantined).items())
+            self._meta.put(_QUARANTINES, json.dumps(dict(kept[-MAX_QUARANTINES:])))
+
+    def recall_quarantines(self, host: str) -> None:
+        """Of its cards, as far as it is known which they are."""
+        kept = self._quarantines()
+        if not kept:
+            return
+        for row in self._db.execute(_CARDS, {"its_host": host}).all():
+            health = kept.pop(row.uuid, None)
+            if health is not None and row.health is None:
+                self.put(host, row.address, health_of(health), changed=True)
+        self._meta.put(_QUARANTINES, json.dumps(kept))
+
+    def _quarantines(self) -> dict[str, dict[str, Any]]:
+        """By UUID of the card, as health is stored."""
+        stored: dict[str, dict[str, Any]] = json.loads(self._meta.get(_QUARANTINES) or "{}")
+        return stored
 
     def falls(self, since: float) -> Counter[str | None]:
         """How many GPUs became unfit since then, by model."""

@@ -32,7 +32,7 @@ def drawn_for_tenant(told: TenantExplanation) -> str:
 
 
 def drawn_capacity(rows: tuple[CapacityRow, ...]) -> str:
-    found = _data(CapacityAnswer.of(rows))["rows"]
+    found = _data(CapacityAnswer.of(rows, None))["rows"]
     return _text(render_table(found, capacity_columns(found), None))
 
 

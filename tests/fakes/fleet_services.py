@@ -162,7 +162,7 @@ class Gpus:
         names = tuple(f"{tenant}/{name}" for tenant, name in sorted(self._world.vms))
         use = TypeUse(name=PROFILE, framebuffer_mib=1024, max_instances=16, used=len(names), free=16 - len(names))
         cut = "time_sliced:1024" if names else None
-        return GpuInfo(host=host, gpu=gpu_snapshot(), managed=True, cut=cut, types=(use,), vms=names)
+        return GpuInfo(host=host, gpu=gpu_snapshot(), managed=True, state="healthy", cut=cut, types=(use,), vms=names)
 
     def get(self, host: str, address: str) -> GpuInfo:
         if host not in self._world.hosts or address != GPU:

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from orchestrator.core.actions.gpu_cards import GpuCard
+from orchestrator.core.advice.alike import CapacityGpus
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.health_states import BREAKER_LEAST, CLEAN_S
@@ -280,3 +281,56 @@ def test_what_is_known_goes_with_the_card_and_not_to_another_one(plane: ControlP
     with plane.world.store.begin() as tx:
         tx.cards.put(L40S_HOST, [GpuCard(address="0000:f1:00.0", uuid="GPU-new", serial=None)], {})
     assert plane.services.gpu_health.get(L40S_HOST, "0000:f1:00.0").health.state == "healthy"
+
+
+def test_a_quarantine_holds_for_the_card_when_its_host_is_removed_and_added_again(plane: ControlPlane) -> None:
+    hot, unfit = gpus(plane)[:2]
+    plane.services.gpu_health.quarantine(L40S_HOST, hot.address, "hot")
+    assert struck(plane, unfit, xid(95)) == "unfit"
+    unfit.signals = ()
+    plane.services.hosts.remove(L40S_HOST)
+    plane.engine.drain()
+    plane.add_host(L40S_HOST)
+    assert (state(plane, hot), state(plane, unfit)) == ("quarantined", "healthy")
+    plane.services.gpu_health.give_back(L40S_HOST, hot.address, "a new fan")
+    plane.services.hosts.remove(L40S_HOST)
+    plane.engine.drain()
+    plane.add_host(L40S_HOST)
+    assert state(plane, hot) == "healthy", "a word that was taken back is not remembered"
+
+
+def test_a_card_that_was_replaced_is_quarantined_where_it_comes_to_be(plane: ControlPlane) -> None:
+    with plane.world.store.begin() as tx:
+        former = tx.cards.of_host(L40S_HOST)[0]
+    plane.services.gpu_health.quarantine(L40S_HOST, former.address, "hot")
+    gpu = next(one for one in gpus(plane) if one.address == former.address)
+    card, gpu.card = gpu.card, "new"
+    plane.services.gpu_cards.accept(L40S_HOST, [former.address])
+    plane.engine.drain()
+    assert state(plane, gpu) == "healthy"
+    gpu.card = card
+    plane.services.gpu_cards.accept(L40S_HOST, [former.address])
+    plane.engine.drain()
+    assert state(plane, gpu) == "quarantined"
+
+
+def test_the_audit_names_the_vms_that_were_on_a_gpu_when_it_was_closed(plane: ControlPlane) -> None:
+    address = created(plane, "train")
+    struck(plane, next(gpu for gpu in gpus(plane) if gpu.address == address), xid(95))
+    struck(plane, next(gpu for gpu in gpus(plane) if gpu.address != address), xid(95))
+    told = {one.subject: one.outcome for one in plane.services.tenancy.audit.list(limit=9) if one.action == "gpu_unfit"}
+    assert told.pop(f"{L40S_HOST}/{address}").endswith("; on it: default/train")
+    (other,) = told.values()
+    assert other.endswith("; on it: no VM")
+
+
+def test_lists_tell_the_state_of_each_gpu_and_capacity_how_many_are_closed(plane: ControlPlane) -> None:
+    unfit, hot = gpus(plane)[:2]
+    health, use = plane.services.gpu_health, plane.services.capacity.use
+    assert health.capacity(use()) == CapacityGpus(allocatable=2, unfit=0, quarantined=0)
+    struck(plane, unfit, xid(95))
+    assert health.capacity(use()) == CapacityGpus(allocatable=1, unfit=1, quarantined=0)
+    health.quarantine(L40S_HOST, hot.address, "hot")
+    assert health.capacity(use()) == CapacityGpus(allocatable=0, unfit=1, quarantined=1)
+    states = {info.gpu.address: info.state for info in plane.services.gpus.list(L40S_HOST)}
+    assert states == {unfit.address: "unfit", hot.address: "quarantined"}

@@ -60,7 +60,8 @@ def get(
     rows = services.capacity.capacity(question) if tenants is None else services.capacity.room(question, whose)
     if ordered.sort is not None:
         rows = tuple(ordered.arranged(rows, _profile, _SORTED_BY))
-    return CapacityAnswer.of(rows)
+    gpus = services.gpu_health.capacity(services.capacity.use()) if tenants is None else None
+    return CapacityAnswer.of(rows, gpus)
 
 
 @router.get("/explain")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.paging import DEFAULT_LIMIT, SortedPagingOf
 from orchestrator.api.routes.gpus import AddressInPath, HostInPath
 from orchestrator.api.schemas.gpu_health import GpuHealthAnswer, GpuReasonBody, PoolHealthAnswer
 from orchestrator.api.services import ServicesOf
@@ -14,15 +15,18 @@ router = APIRouter(prefix="/gpu-health", tags=["gpus"])
 
 
 @router.get("")
-def list_all(services: ServicesOf) -> PoolHealthAnswer:
-    """List ill GPUs. With how many are in each state, and whether rules may close them."""
-    return PoolHealthAnswer.of(services.gpu_health.all())
+def list_all(services: ServicesOf, paging: SortedPagingOf) -> PoolHealthAnswer:
+    """List ill GPUs: a page of them. With how many are in each state, and whether rules may close them."""
+    pool = services.gpu_health.all()
+    gpus = paging.answers(GpuHealthAnswer, pool.gpus, lambda known: (known.host, known.gpu), GpuHealthAnswer.of)
+    return PoolHealthAnswer.of(pool, gpus)
 
 
 @router.post("/reset-breaker")
 def reset_breaker(services: ServicesOf) -> PoolHealthAnswer:
     """Reset the breaker. Rules may close GPUs again."""
-    return PoolHealthAnswer.of(services.gpu_health.reset_breaker())
+    pool = services.gpu_health.reset_breaker()
+    return PoolHealthAnswer.of(pool, [GpuHealthAnswer.of(known) for known in pool.gpus[:DEFAULT_LIMIT]])
 
 
 @router.get("/{host}/{address}")

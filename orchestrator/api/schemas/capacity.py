@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name
-from orchestrator.core.advice.alike import CapacityRow
+from orchestrator.core.advice.alike import CapacityGpus, CapacityRow
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
 from orchestrator.core.advice.overview import RackUse
@@ -109,15 +109,24 @@ class CapacityRowAnswer(CopiedAnswer, copies=CapacityRow):
     reason: ReasonAnswer | None = None
 
 
+class CapacityGpusAnswer(CopiedAnswer, copies=CapacityGpus):
+    """Managed GPUs, by whether new VMs may be put on them."""
+
+
 class CapacityAnswer(AnswerBody):
     """A row per profile, each counted on the fleet as it is."""
 
     rows: tuple[CapacityRowAnswer, ...]
     """One for each thing that was looked at."""
+    gpus: CapacityGpusAnswer | None
+    """Of the pool; null: not told to tenants."""
 
     @classmethod
-    def of(cls, rows: tuple[CapacityRow, ...]) -> CapacityAnswer:
-        return cls(rows=tuple(CapacityRowAnswer.of(row) for row in rows))
+    def of(cls, rows: tuple[CapacityRow, ...], gpus: CapacityGpus | None) -> CapacityAnswer:
+        return cls(
+            rows=tuple(CapacityRowAnswer.of(row) for row in rows),
+            gpus=None if gpus is None else CapacityGpusAnswer.of(gpus),
+        )
 
 
 class CellAnswer(CopiedAnswer, copies=Cell):

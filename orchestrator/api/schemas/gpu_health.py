@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import Field
@@ -93,12 +94,12 @@ class PoolHealthAnswer(AnswerBody):
     counts: dict[HealthState, int]
     """How many GPUs are in each state."""
     gpus: tuple[GpuHealthAnswer, ...]
-    """Those that are not healthy."""
+    """Those that are not healthy: a page of them."""
 
     @classmethod
-    def of(cls, pool: PoolHealth) -> PoolHealthAnswer:
+    def of(cls, pool: PoolHealth, gpus: Sequence[GpuHealthAnswer]) -> PoolHealthAnswer:
         return cls(
             breaker=HealthBreakerAnswer.of(pool.breaker),
             counts=dict(pool.counts),
-            gpus=tuple(map(GpuHealthAnswer.of, pool.gpus)),
+            gpus=tuple(gpus),
         )

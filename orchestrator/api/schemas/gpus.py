@@ -14,6 +14,7 @@ from orchestrator.catalogue.mig_file import Entries
 from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.gpu.device import Framework
+from orchestrator.core.gpu.health_states import HealthState
 from orchestrator.core.gpu.vgpu_parameters import ObservedPolicy
 from orchestrator.core.hosts.mig_layout import KEEPER, MigEntry
 from orchestrator.core.hosts.snapshot import GpuInstance, GpuSnapshot
@@ -114,6 +115,8 @@ class GpuAnswer(AnswerBody):
     """Whether vGPUs of several sizes may be on it now; null: its driver mixes none, or does not say."""
     managed: bool
     """Given to us at host add; no other GPU is ever touched."""
+    state: HealthState | None
+    """healthy, watch (placed on last), unfit or quarantined (nothing new is put on it); null: not ours."""
     cut: str | None
     """How it is cut now; None: nothing is claimed on it."""
     types: tuple[TypeUseAnswer, ...]
@@ -135,6 +138,7 @@ class GpuAnswer(AnswerBody):
             scheduler=GpuSchedulerAnswer.of(info),
             mixed_sizes=gpu.heterogeneous,
             managed=info.managed,
+            state=info.state,
             cut=info.cut,
             types=info.types,
             vms=info.vms,

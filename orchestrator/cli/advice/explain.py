@@ -143,6 +143,12 @@ _COLUMNS: Final = (field("PROFILE", "profile", Fit.WHOLE), field("FITS NOW", "fi
 _WHY_NONE: Final = Column("WHY NONE", lambda row: shown((row.get("reason") or {}).get("message")), Fit.WRAP)
 
 
+def closed_line(gpus: Mapping[str, object]) -> str:
+    closed = [f"{gpus[state]} {state}" for state in ("unfit", "quarantined") if gpus[state]]
+    why = f"; closed: {', '.join(closed)} ('vgpuctl health show')" if closed else ""
+    return f"GPUs that new VMs may be put on: {gpus['allocatable']}{why}"
+
+
 def capacity_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """Why none fits, where that is so of any."""
     return (*_COLUMNS, _WHY_NONE) if any(row.get("reason") for row in rows) else _COLUMNS

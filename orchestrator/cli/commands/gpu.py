@@ -46,6 +46,7 @@ COLUMNS: Final = (
     field("NUMA", "numa_node", spare=True),
     field("FRAMEWORK", "framework", spare=True),
     field("OURS", "managed"),
+    field("STATE", "state"),
     Column("CUT", lambda gpu: shown(cut_words(gpu["cut"]))),
     Column("VMS", lambda gpu: str(len(gpu["vms"]))),
 )
@@ -177,6 +178,7 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
         ("scheduler", _scheduler(gpu)),
         ("mixed sizes", shown(gpu["mixed_sizes"])),
         ("ours", shown(gpu["managed"])),
+        ("state", shown(gpu["state"])),
         ("cut", shown(cut_words(gpu["cut"]))),
         ("VMs", shown(gpu["vms"])),
     ]

@@ -20,7 +20,7 @@ from orchestrator.cli.parameters import (
     with_vm_options,
 )
 from orchestrator.cli.session import format_of, session_of
-from orchestrator.cli.table import show_list
+from orchestrator.cli.table import Listing, show_rows, sorted_rows
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.names import check_name
@@ -55,14 +55,17 @@ def capacity(
             **vm.query(),
         }
     )
-    from orchestrator.cli.advice.explain import capacity_columns
+    from orchestrator.cli.advice.explain import capacity_columns, closed_line
 
     rows = answer["rows"]
     if svg is not None:
         from orchestrator.cli.advice.pictures import capacity_svg, write_svg
 
         write_svg(svg, capacity_svg(rows))
-    show_list(rows, capacity_columns(rows), format_of(ctx), "no GPUs that VMs could be given", sort)
+    below = [] if answer["gpus"] is None else [closed_line(answer["gpus"])]
+    none = "no GPUs that VMs could be given"
+    listing = Listing(columns=capacity_columns(rows), none=none, output=format_of(ctx), sort=sort, said=below)
+    show_rows(sorted_rows(rows, listing.columns, sort), rows, listing)
 
 
 @with_vm_options

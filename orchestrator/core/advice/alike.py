@@ -33,6 +33,18 @@ class CapacityRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CapacityGpus:
+    """Managed GPUs, by whether new VMs may be put on them."""
+
+    allocatable: int
+    """GPUs of hosts that are not cordoned, with nothing wrong; they may be full."""
+    unfit: int
+    """Closed by the rules of health until what they tell of is over."""
+    quarantined: int
+    """Closed until a person returns them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """Hosts with the same room, GPUs and claims."""
 

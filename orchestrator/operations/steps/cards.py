@@ -110,7 +110,9 @@ def _record(context: Context) -> str:
     with context.begin() as tx:
         change = _change(context, tx, snapshot)
         _check_at_rest(tx, snapshot, _on(tx, context.host_name, set(change.moved)))
+        tx.gpu_health.keep_quarantines(context.host_name)
         tx.cards.put(context.host_name, change.cards, change.moved)
+        tx.gpu_health.recall_quarantines(context.host_name)
     return ", ".join(f"{old} is at {new}" for old, new in change.moved.items())
 
 

@@ -48,6 +48,7 @@ def forget_host(context: Context) -> None:
     """Everything the control plane keeps of it. Gone already is fine."""
     with context.begin() as tx:
         known = [host for host in tx.hosts.list() if host.name == context.host_name]
+        tx.gpu_health.keep_quarantines(context.host_name)
         tx.hosts.remove(context.host_name)
         context.world.keys.remove(tx, context.host_name)
     for host in known:
@@ -163,6 +164,7 @@ def _choose(context: Context) -> str:
         chosen = choose_gpus(context.text("gpus"), snapshot)
         tx.hosts.set_gpus(context.host_name, chosen)
         tx.cards.learn(context.host_name, cards_of(snapshot.gpus))
+        tx.gpu_health.recall_quarantines(context.host_name)
         tx.cards.learn_mig_modes(context.host_name, found_mig_modes(snapshot.gpus))
     return ", ".join(chosen) or "none"
 

@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from orchestrator.core.advice.alike import CapacityGpus
+from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter
+from orchestrator.core.advice.overview import FleetUse
 from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu.health import GpuFault, GpuSignal
 from orchestrator.core.gpu.health_states import (
@@ -62,6 +65,12 @@ class GpuHealthService:
             counts: Counter[HealthState] = Counter(known.health.state for known in ill)
             counts["healthy"] = tx.gpu_health.models().total() - counts.total()
             return PoolHealth(breaker=tx.gpu_health.breaker(), counts=counts, gpus=ill)
+
+    def capacity(self, use: FleetUse) -> CapacityGpus:
+        """How many new VMs may be put on, and how many are closed for their health. ``use``: of all GPUs."""
+        counts = self.all().counts
+        allocatable = use.how_many(EVERY_GPU) - use.how_many(GpuFilter(use="unusable"))
+        return CapacityGpus(allocatable, counts.get("unfit", 0), counts.get("quarantined", 0))
 
     def get(self, host: str, gpu: str) -> KnownHealth:
         """:raises NotFound: ``host.unknown``, ``gpu.not_ours``"""

@@ -12,7 +12,7 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import model_name, tables_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
-from orchestrator.core.gpu.health_states import reason_closed
+from orchestrator.core.gpu.health_states import GpuHealth, reason_closed
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
@@ -79,11 +79,13 @@ def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str
     view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
     here = [vms[claim.vm] for claim in claims if any(device.gpu == gpu.address for device in claim.devices)]
     devices = Counter(device.type_name for vm in here for device in vm.devices if device.gpu == gpu.address)
-    faults = filter(None, (reason_closed(host.health_of(gpu.address)), kept_alone(host, gpu)))
+    health, managed = host.health_of(gpu.address) or GpuHealth(), gpu.address in host.managed_gpus
+    faults = filter(None, (reason_closed(health), kept_alone(host, gpu)))
     return GpuInfo(
         host=host.name,
         gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),
-        managed=gpu.address in host.managed_gpus,
+        managed=managed,
+        state=health.state if managed else None,
         cut=view.cut,
         types=tuple(_use(listed, view, devices[listed.name]) for listed in gpu.types),
         vms=tuple(vm.full_name for vm in here),

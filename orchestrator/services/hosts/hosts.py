@@ -223,6 +223,7 @@ class HostService:
                 hint = f"delete them first: 'vgpuctl delete-vm {names} --tenant {tenant}'"
                 raise Conflict("host.has_vms", f"host {name} has VMs: {shown}", hint=hint)
             if host.state == "forgotten":  # nobody is there to be asked
+                tx.gpu_health.keep_quarantines(name)
                 tx.hosts.remove(name)
                 self.keys.remove(tx, name)
                 return Started(operation=None, name=name)

@@ -195,3 +195,15 @@ def test_the_cursor_of_anothers_operation_says_no_more_than_one_that_is_none(pla
         for name in (newest.id, "00000000-0000-4000-8000-000000000000")
     ]
     assert answers[0] == answers[1] == []
+
+
+def test_gpus_that_are_not_healthy_come_in_pages_and_sorted_with_all_counted(owner: TestClient) -> None:
+    for gpu in owner.get("/v1/gpus?host=t4").json():
+        body = {"reason": f"fan of {gpu['address']}"}
+        assert owner.post(f"/v1/gpu-health/t4/{gpu['address']}/quarantine", json=body).status_code == 200
+    pages = list(_pages(owner, "/v1/gpu-health?sort=-cause", 1))
+    assert [page["counts"]["quarantined"] for page in pages] == [2, 2]
+    causes = [gpu["cause"] for page in pages for gpu in page["gpus"]]
+    assert (len(causes), causes) == (2, sorted(causes, reverse=True))
+    refused = owner.get("/v1/gpu-health?sort=secret")
+    assert (refused.status_code, refused.json()["code"]) == (400, "request.sort")
