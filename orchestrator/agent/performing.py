@@ -12,6 +12,7 @@ from orchestrator.agent.copies import Copies, Copying
 from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.backups import BackupsOfDisks
+from orchestrator.agent.images.disk_growth import grow_disk
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
@@ -28,7 +29,6 @@ from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.backups import RemoveBackup, VerifyBackup
-from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -37,7 +37,6 @@ from orchestrator.core.actions.host_actions import (
     DefineDomain,
     DeleteImage,
     DeleteSeed,
-    DeleteVolume,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     EnsureBridgedNetwork,
@@ -62,6 +61,7 @@ from orchestrator.core.actions.volumes import (
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
+    GrowDisk,
     PlugDevices,
 )
 from orchestrator.core.domain_xml import domain_xml
@@ -283,12 +283,12 @@ class Parts:
         storage, switches, networks = self.storage, self.switches, self.networks
         handlers: dict[type[HostAction], Callable[..., ActionResult]] = {
             CreateVolume: storage.create_volume,
-            DeleteVolume: self.snapshots.delete,
             CreateDataVolume: storage.data.create,
             DeleteDataVolume: storage.data.delete,
             AttachVolume: storage.data.attach,
             DetachVolume: storage.data.detach,
             GrowDataVolume: lambda a: storage.data.grow(a, self.plugging.resize),
+            GrowDisk: lambda a: grow_disk(storage, a, self.plugging.resize),
             PlugDevices: self.plug,
             WriteSeed: lambda a: storage.write_seed(a.vm, a.seed, a.iso_base64),
             DeleteSeed: lambda a: storage.delete_seed(a.vm, a.seed),
@@ -312,14 +312,11 @@ class Parts:
             AcceptGpus: switches.accept,
             DeclarePool: storage.pools.declare,
             WithdrawPool: storage.pools.withdraw,
-            TakeSnapshot: self.snapshots.take,
-            CopySnapshot: self.snapshots.copy,
-            RestoreSnapshot: self.snapshots.restore,
             ShareDisks: storage.shared.share,
             LeaveDisks: storage.shared.leave,
         }
         handlers |= {**switches.settings.handlers, **self.parameters.handlers}
-        handlers |= {**self.nics.handlers, **BackupsOfDisks(storage).handlers}
+        handlers |= {**self.nics.handlers, **self.snapshots.handlers, **BackupsOfDisks(storage).handlers}
         for kind in self.kinds.values():
             handlers |= kind.handlers
         return handlers

@@ -55,6 +55,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/suspend": Rule("query", _USE),
     "POST /v1/vms/{name}/resume": Rule("query", _USE),
     "POST /v1/vms/{name}/discard-suspended": Rule("query", _USE),
+    "POST /v1/vms/{name}/disk": Rule("query", _USE),
     "GET /v1/vms/{name}/snapshots": Rule("query", _SEE),
     "POST /v1/vms/{name}/snapshots": Rule("query", _USE),
     "DELETE /v1/vms/{name}/snapshots/{snapshot}": Rule("query", _USE),

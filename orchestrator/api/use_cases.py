@@ -53,6 +53,7 @@ from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
 from orchestrator.services.vms.backups import BackupTargets, VmBackups
 from orchestrator.services.vms.capacity import CapacityService
+from orchestrator.services.vms.disk_growth import DiskGrowth
 from orchestrator.services.vms.disk_snapshots import VmSnapshots
 from orchestrator.services.vms.driver_answers import AskedDrivers
 from orchestrator.services.vms.making_way import MakingWay
@@ -76,6 +77,7 @@ class Services:
     resizing: VmResizing
     network_cards: NetworkCards
     suspension: VmSuspension
+    disk_growth: DiskGrowth
     disk_snapshots: VmSnapshots
     backup_targets: BackupTargets
     backups: VmBackups
@@ -189,6 +191,7 @@ def services_of(
         network_cards=NetworkCards(store=store, engine=engine, networks=networks, clock=clock, ids=ids),
         resizing=VmResizing(store=store, engine=engine, planner=planner, moving=moving),
         suspension=suspension,
+        disk_growth=DiskGrowth(store=store, engine=engine, planner=planner),
         disk_snapshots=VmSnapshots(store=store, engine=engine, planner=planner),
         backup_targets=BackupTargets(store=store, planner=planner),
         backups=VmBackups(store=store, engine=engine, planner=planner),

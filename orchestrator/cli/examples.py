@@ -178,6 +178,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "volume set": ("volume set data --label Team=vision",),
     "volume attach": ("volume attach data train",),
     "volume detach": ("volume detach data train",),
+    "vm resize-disk": ("vm resize-disk train --size 80G",),
     "volume resize": ("volume resize data --size 40G",),
     "volume delete": ("volume delete data",),
     "pool create": ("pool create fast", "pool create fast --host gpu-1"),

@@ -50,6 +50,10 @@ class DiskCalls:
         """``max_bytes_per_s``, ``max_iops``; 0: none. Also while a VM runs that has it."""
         return self._post(path_of("volumes", name, "limit"), limits, tenant=tenant)
 
+    def resize_disk(self, name: str, size_bytes: int, tenant: str) -> models.Started:
+        """A VM's own, to a larger size, also while it runs."""
+        return self._post(path_of("vms", name, "disk"), {"size_bytes": size_bytes}, tenant=tenant)
+
     def snapshots(self, name: str, tenant: str) -> list[models.DiskSnapshot]:
         """Of the VM's disk, oldest first."""
         return self._get(path_of("vms", name, "snapshots"), tenant=tenant)

@@ -74,6 +74,7 @@ KINDS = frozenset(
         "grow_volume",
         "limit_volume",
         "create_snapshot",
+        "grow_disk",
         "delete_snapshot",
         "restore_snapshot",
         "back_up_vm",

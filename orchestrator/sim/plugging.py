@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
-from orchestrator.core.actions.volumes import GrowDataVolume, PlugDevices
+from orchestrator.core.actions.volumes import GrowDataVolume, GrowDisk, PlugDevices
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, may_die
@@ -48,7 +48,21 @@ def grow(machine: SimulatedMachine, action: GrowDataVolume) -> ActionResult:
     return SO_ALREADY if before == action.size_bytes else DONE
 
 
+def grow_disk(machine: SimulatedMachine, action: GrowDisk) -> ActionResult:
+    """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.differs``: it is larger"""
+    files = machine.volumes if pool_of(action.volume) is None else pool_with(machine, action.volume).files
+    if action.volume not in files:
+        raise NotFound("volume.missing", "the VM's disk is not on the host")
+    before = files[action.volume]
+    if before > action.size_bytes:
+        raise Conflict("volume.differs", "the VM's disk is larger")
+    files[action.volume] = action.size_bytes
+    may_die(machine)
+    return SO_ALREADY if before == action.size_bytes else DONE
+
+
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     PlugDevices: plug,
     GrowDataVolume: grow,
+    GrowDisk: grow_disk,
 }

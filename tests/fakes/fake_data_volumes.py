@@ -17,6 +17,7 @@ from orchestrator.core.actions.volumes import (
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
+    GrowDisk,
     PlugDevices,
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound
@@ -175,6 +176,13 @@ def _grow(machine: FakeMachine, action: GrowDataVolume) -> None:
     machine.data[action.volume] = (action.size_bytes, vm)
 
 
+def _grow_disk(machine: FakeMachine, action: GrowDisk) -> None:
+    vm, size, base = machine.volumes[action.volume]
+    if size > action.size_bytes:
+        raise Conflict("volume.differs", "the VM's disk is larger")
+    machine.volumes[action.volume] = vm, action.size_bytes, base
+
+
 def check_data(machine: FakeMachine, vm: str, xml: str) -> None:
     """That a definition takes only what the VM has."""
     for file in data_of(xml):
@@ -205,6 +213,7 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
         AttachVolume: _attach,
         DetachVolume: _detach,
         GrowDataVolume: _grow,
+        GrowDisk: _grow_disk,
         PlugDevices: plug,
         SuspendDomain: _suspend,
         TakeSnapshot: _take,

@@ -14,6 +14,7 @@ from orchestrator.core.actions.volumes import (
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
+    GrowDisk,
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
 from orchestrator.core.hosts.pool import held_elsewhere, is_the_pool, pool_of, short_of
@@ -154,6 +155,15 @@ def _grow(machine: FakeMachine, action: GrowDataVolume) -> None:
         machine.data[action.volume] = action.size_bytes, machine.data[action.volume][1]
 
 
+def _grow_disk(machine: FakeMachine, action: GrowDisk) -> None:
+    pool = _pool(machine, action.volume)
+    if pool.files[action.volume] > action.size_bytes:
+        raise Conflict("volume.differs", "the VM's disk is larger")
+    pool.files[action.volume] = action.size_bytes
+    vm, _, base = machine.volumes[action.volume]
+    machine.volumes[action.volume] = vm, action.size_bytes, base
+
+
 _IN_POOLS: dict[type[HostAction], Callable[..., None]] = {
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
@@ -162,6 +172,7 @@ _IN_POOLS: dict[type[HostAction], Callable[..., None]] = {
     AttachVolume: _attach,
     DetachVolume: _detach,
     GrowDataVolume: _grow,
+    GrowDisk: _grow_disk,
 }
 HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     DeclarePool: _declare,

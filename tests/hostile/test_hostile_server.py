@@ -73,6 +73,7 @@ COMMANDS = (
     "network address attach 192.0.2.7 train", "network address detach 192.0.2.7",
     "network address delete 192.0.2.7 --yes",
     "volume show v", "volume attach v train --no-wait", "volume detach v train --no-wait",
+    "vm resize-disk train --size 20GiB --no-wait",
     "volume resize v --size 2GiB --no-wait", "network attach n train --no-wait", "network detach n train --no-wait",
     "network convert n --yes --no-wait",
     "volume delete v --yes --no-wait", "tenant create red", "tenant set red --isolation gpu",

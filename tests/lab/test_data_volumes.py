@@ -19,6 +19,7 @@ FIND = (
     'for disk in /sys/block/vd*; do [ "$(cat "$disk/serial")" = data ] && echo "${disk##*/} $(cat "$disk/size")"; done'
 )
 """The volume's name is the disk's serial number, of which udev makes /dev/disk/by-id. Sizes are in 512 bytes."""
+OWN_SIZE = "cat /sys/block/vda/size"
 FAR = 40
 """MiB from its beginning."""
 FILES = "ls /var/lib/vgpuctl-agent/data"
@@ -103,7 +104,12 @@ def test_a_guest_that_runs_gets_a_volume_more_of_it_and_lets_go_of_it(enrolled: 
     assert _limits(enrolled, "live") == {"0"}
     product.ok("volume", "set", volume, "--max-iops", "500")
     assert _limits(enrolled, "live") == {"0", "500"}
+    disk_mib = int(enrolled.in_guest("live", OWN_SIZE)) * 512 // MIB
+    product.refused(2, "vm", "resize-disk", "live", "--size", f"{disk_mib - 1}MiB")
+    product.ok("vm", "resize-disk", "live", "--size", f"{disk_mib + 16}MiB")
+    eventually(enrolled, "live", OWN_SIZE, str((disk_mib + 16) * MIB // 512))
     product.ok("restart-vm", "live")
+    assert enrolled.in_guest("live", OWN_SIZE).strip() == str((disk_mib + 16) * MIB // 512)
     disk_of(enrolled, "live", 2 * SIZE_MIB)
     assert _limits(enrolled, "live") == {"0", "500"}
     product.ok("volume", "set", volume, "--max-iops", "0")

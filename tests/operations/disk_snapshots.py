@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from orchestrator.core.units import GIB
 from orchestrator.services.messages import CreateVm
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.operations.of_one_vm import Case
 from tests.operations.suspending import delete, running
 
 NAME = "before"
+GROWN = 8 * GIB
 
 
 def stopped(host: str) -> Callable[[ControlPlane], None]:
@@ -36,6 +38,10 @@ def take(plane: ControlPlane, name: str = NAME) -> str | None:
     return plane.services.disk_snapshots.create("default", "train", name).operation
 
 
+def grow(plane: ControlPlane) -> str | None:
+    return plane.services.disk_growth.resize("default", "train", GROWN).operation
+
+
 def remove(plane: ControlPlane) -> str | None:
     return plane.services.disk_snapshots.delete("default", "train", NAME).operation
 
@@ -58,5 +64,7 @@ CASES: tuple[Case, ...] = (
         "create from snapshot", "create_vm", with_snapshot(stopped(L40S_HOST)),
         lambda plane: plane.services.vms.create(copy_of()).operation,
     ),
+    ("grow the disk of running", "grow_disk", running(L40S_HOST), grow),
+    ("grow the disk of stopped", "grow_disk", with_snapshot(stopped(T4_HOST)), grow),
     ("delete with snapshot", "delete_vm", with_snapshot(running(T4_HOST)), delete),
 )  # fmt: skip

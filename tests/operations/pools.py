@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.core.units import GIB
 from orchestrator.services.messages import ResizeVm
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
@@ -96,6 +97,10 @@ def grow(plane: ControlPlane) -> str | None:
     return plane.services.volumes.resize("default", "data", 2 * SIZE).operation
 
 
+def grow_disk(plane: ControlPlane) -> str | None:
+    return plane.services.disk_growth.resize("default", "train", 8 * GIB).operation
+
+
 def resize(plane: ControlPlane) -> str | None:
     wanted = ResizeVm(name="train", tenant="default", profile="NVIDIA L40S-24Q", restart=True)
     return plane.services.resizing.resize(wanted).operation
@@ -104,6 +109,7 @@ def resize(plane: ControlPlane) -> str | None:
 CASES = (
     ("grow a volume in a pool", "grow_volume", with_made_volume, grow),
     ("grow a volume in a pool under a guest", "grow_volume", with_running_vm, grow),
+    ("grow a disk in a pool", "grow_disk", with_running_vm, grow_disk),
     ("resize with a disk in a pool", "resize_running_vm", with_running_vm, resize),
     ("create pool", "create_pool", prepare_mounted, create),
     ("delete pool", "delete_pool", with_pool, delete),

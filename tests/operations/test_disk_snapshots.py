@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import Conflict, NoCapacity, NotFound, QuotaExceeded
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.units import GIB, MIB
 from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, snapshot_file
@@ -285,3 +285,35 @@ def test_a_vm_that_is_called_as_anothers_id_is_not_taken_for_it(plane: ControlPl
     do(plane, lambda p: own.take(p, "another"))
     assert [snapshot.taken_of for snapshot in vm_of(plane).snapshots] == ["running", "running"]
     assert plane.services.vms.get("default", vm.id).operation != vm_of(plane).operation
+
+
+def test_a_disk_that_grows_is_claimed_at_once_and_done_again_is_done_already(plane: ControlPlane) -> None:
+    size = vm_of(plane).spec.disk_bytes
+    do(plane, own.grow)
+    vm = vm_of(plane)
+    assert (vm.state, vm.spec.disk_bytes) == ("running", own.GROWN)
+    assert disk_held(plane) == (own.GROWN + size, (own.GROWN + size) // MIB), "the disk and its snapshot"
+    assert plane.machine(T4_HOST).volumes[vm.volume][1] == own.GROWN
+    assert plane.services.disk_growth.resize("default", "train", own.GROWN).operation is None
+    with pytest.raises(InvalidInput) as refused:
+        plane.services.disk_growth.resize("default", "train", size)
+    assert refused.value.code == "disk.shrinks"
+    do(plane, lambda p: p.services.vms.stop("default", "train"))
+    do(plane, own.restore)
+    assert vm_of(plane).spec.disk_bytes == own.GROWN, "and what is put in its place has its size"
+    do(plane, delete)
+    with plane.store.read() as tx:
+        assert not list(miscounted(tx))
+        assert tx.quotas.used("default")["disk"] == 0
+
+
+def test_a_disk_grows_neither_beyond_its_host_nor_beyond_its_tenants_quota(plane: ControlPlane) -> None:
+    held, size = disk_held(plane), vm_of(plane).spec.disk_bytes
+    with pytest.raises(NoCapacity) as full:
+        plane.services.disk_growth.resize("default", "train", 60 * 1024 * GIB)
+    assert full.value.code == "host.disk"
+    with plane.store.begin() as tx:
+        tx.quotas.put(Limit(tenant="default", resource="disk", amount=2 * size // MIB))
+    with pytest.raises(QuotaExceeded):
+        own.grow(plane)
+    assert (disk_held(plane), vm_of(plane).spec.disk_bytes) == (held, size)

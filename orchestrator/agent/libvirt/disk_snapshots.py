@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
-from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, ImageFormat
+from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, HostAction, ImageFormat
 from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
 
@@ -110,10 +111,13 @@ class SnapshotsOfDisks:
 
     def _copy_back(self, action: RestoreSnapshot, part: Path, base: Path, ended: threading.Event) -> None:
         source = self._snapshot(action.vm, action.volume)
-        if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
-            raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
+        size = read_header(source, "qcow2").virtual_bytes
+        if size > action.size_bytes:
+            raise Conflict("volume.differs", "the snapshot is of a larger disk", hint="look at the host")
         self._check_free(source)
         copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s, ended=ended)
+        if size < action.size_bytes:  # the disk has grown since
+            make_larger(part, size_bytes=action.size_bytes)
 
     def delete(self, action: DeleteVolume) -> ActionResult:
         """Of any file of a VM: of a snapshot with the backup to it which an attempt has left whose agent died.
@@ -123,6 +127,16 @@ class SnapshotsOfDisks:
             with suppress(VgpuctlError):  # it is not defined, or libvirt is away: it ends by itself
                 self._end_backup(action.vm)
         return self.storage.delete_volume(action.vm, action.volume)
+
+    @property
+    def handlers(self) -> dict[type[HostAction], Callable[..., ActionResult]]:
+        """Of what copies a disk, and removes a VM's file."""
+        return {
+            DeleteVolume: self.delete,
+            TakeSnapshot: self.take,
+            CopySnapshot: self.copy,
+            RestoreSnapshot: self.restore,
+        }
 
     def _file(self, name: str) -> Path:
         return self.storage.paths.volumes / files.check_file_name(name)

@@ -83,18 +83,19 @@ class Plugging:
         )
 
     def resize(self, vm: str, path: Path, size_bytes: int) -> bool:
-        """Make a raw disk larger whose file a running domain has; its guest is told. False: none has it.
+        """Make a disk larger whose file a running domain has; its guest is told. False: it does not have it.
 
         :raises Fatal: ``volume.resize_refused``"""
-        disk = self._running(vm).get(("disk", str(path)))
-        target = None if disk is None else disk.find("target")
+        root = ET.fromstring(self._xml(vm)) if self.domains.is_active(vm) else ET.Element("domain")  # noqa: S314 - libvirt's
+        disks = (disk for disk in root.findall("./devices/disk") if _of(disk, "source", "file") == str(path))
+        target = next((disk.find("target") for disk in disks), None)
         if target is None:
             return False
         self.domains.on_own_domain(
             vm,
             lambda domain: domain.blockResize(target.get("dev"), size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES),
             code="volume.resize_refused",
-            message="libvirt did not make the volume larger",
+            message="libvirt did not make the disk larger",
         )
         return True
 

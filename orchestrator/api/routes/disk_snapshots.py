@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/vms/{name}/snapshots"""
+"""/v1/vms/{name}/snapshots and /disk"""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from pydantic import Field
 
 from orchestrator.api.http_answers import started
 from orchestrator.api.schemas.base import Name, NameInPath, VmInPath
@@ -12,6 +13,7 @@ from orchestrator.api.schemas.vm_parts import DiskSnapshotAnswer, snapshot_membe
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
+from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 
 
 class CreateSnapshotBody(StrictForm, example={"name": "before-upgrade"}):
@@ -21,7 +23,22 @@ class CreateSnapshotBody(StrictForm, example={"name": "before-upgrade"}):
     """What it is called."""
 
 
+class ResizeDiskBody(StrictForm, example={"size_bytes": 42949672960}):
+    """How large the VM's disk becomes."""
+
+    size_bytes: int = Field(ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
+    """In bytes; not less than it has."""
+
+
 router = APIRouter(prefix="/vms", tags=["vms"])
+
+
+@router.post("/{name}/disk", status_code=202)
+def resize_disk(
+    response: Response, name: VmInPath, body: ResizeDiskBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Resize a VM's disk. It becomes larger, also while the VM runs; none ever shrinks."""
+    return started(response, services.disk_growth.resize(tenant, name, body.size_bytes))
 
 
 @router.get("/{name}/snapshots")

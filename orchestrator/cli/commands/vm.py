@@ -305,6 +305,7 @@ for _verb, _function in (
     ("rename", vm_power.rename_vm),
     ("move", vm_move.move),
     ("resize", vm_resize.resize),
+    ("resize-disk", vm_resize.resize_disk),
     ("set", vm_power.set_vm),
     ("events", events.events),
     ("adopt", adopt),

@@ -13,7 +13,7 @@ from orchestrator.cli.parameters import Name, Tenant, Wait
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.core.units import MIB, show_size
-from orchestrator.core.vms.vm import MAX_VCPUS, memory_mib
+from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 
 def resize(
@@ -56,3 +56,15 @@ def resize(
         ("restarts", "yes, with --restart" if plan["restarts"] else "no: it is stopped"),
     ]
     show(plan, format_of(ctx), lambda: render_details(rows), name=name)
+
+
+def resize_disk(
+    ctx: typer.Context,
+    name: Name,
+    size_after: Annotated[str, typer.Option("--size", help="How large it becomes, for example 40GiB.")],
+    tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:
+    """Make a VM's disk larger, also while it runs."""
+    session, size_bytes = session_of(ctx), disk_bytes(size_after)
+    finish(session, session.client.resize_disk(name, size_bytes, tenant), tenant, wait=wait)

@@ -73,6 +73,17 @@ class GrowDataVolume(HostAction):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GrowDisk(HostAction):
+    """A VM's own disk gets that size, and its guest learns of it where it runs. Refused where it is larger already."""
+
+    since = 11
+    no_inverse = "a disk never shrinks: its guest may have written behind its old end"
+    vm: str
+    volume: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlugDevices(HostAction):
     """A domain has the data volumes and network cards of the description: what it lacks is attached and what it has
     beyond is detached, and volumes have its limits, while it runs and in its definition; one that does not run is

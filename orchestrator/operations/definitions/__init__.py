@@ -36,6 +36,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.GROW_VOLUME,
         vms.LIMIT_VOLUME,
         disk_snapshots.CREATE_SNAPSHOT,
+        disk_snapshots.GROW_DISK,
         disk_snapshots.DELETE_SNAPSHOT,
         disk_snapshots.RESTORE_SNAPSHOT,
         backups.BACK_UP_VM,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on snapshots of a VM's disk."""
+"""Operations on a VM's disk and its snapshots."""
 
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import disk_snapshots, vm_record
+from orchestrator.operations.steps import disk_growth, disk_snapshots, vm_record
 
 CREATE_SNAPSHOT = Definition(
     kind="create_snapshot",
@@ -31,3 +31,12 @@ RESTORE_SNAPSHOT = Definition(
     no_return=disk_snapshots.COPIED,
 )
 """About a stopped VM. Until it is copied whole nothing has changed; then it is put in the disk's place."""
+
+GROW_DISK = Definition(
+    kind="grow_disk",
+    steps=(disk_growth.GROWING, disk_growth.GROW),
+    stuck=lambda _: None,
+    abandoned=disk_growth.not_grown,
+    forward_only=True,
+)
+"""As CREATE_SNAPSHOT; its row has the new size from the beginning."""

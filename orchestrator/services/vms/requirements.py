@@ -49,7 +49,7 @@ def checked(request: CreateVm) -> CreateVm:
         check_name(snapshot, what="snapshot")
     check_labels(request.labels)
     check_size(request.vcpus, request.memory_mib)
-    _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
+    check_disk_size(request.disk_bytes)
     if (request.preempt or request.with_moves) and not request.start:
         options = {"--preempt": request.preempt, "--with-moves": request.with_moves}
         raise InvalidInput(
@@ -78,6 +78,11 @@ def check_size(vcpus: int, memory_mib: int) -> None:
     """0: left open. :raises InvalidInput: ``vcpus.out_of_range``, ``memory.out_of_range``"""
     _in_range("vcpus", vcpus, 1, MAX_VCPUS, str)
     _in_range("memory", memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
+
+
+def check_disk_size(size_bytes: int) -> None:
+    """0: left open. :raises InvalidInput: ``disk.out_of_range``"""
+    _in_range("disk", size_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
 
 
 def _in_range(field: str, value: int, at_least: int, at_most: int, show: object) -> None:

@@ -18,13 +18,15 @@ from orchestrator.core.actions.volumes import (
     CreateDataVolume,
     DetachVolume,
     GrowDataVolume,
+    GrowDisk,
     PlugDevices,
 )
 from orchestrator.core.domain_xml.domain import SPARE_PORTS
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.overlay import Port, port_id
+from orchestrator.core.units import MIB
 from tests.unit.agent.bench import Bench, domain_of
 from tests.unit.agent.refusals import refused
 
@@ -292,3 +294,25 @@ def test_a_running_guest_is_told_that_its_volume_is_larger(running: Running) -> 
     running.bench.do(replace(grow, volume=file_of(2)))
     assert (running.bench.host.paths.data / file_of(2)).stat().st_size == 2 * SIZE, "the VM has it, the guest not yet"
     refused("volume.differs", Conflict, lambda: running.bench.do(replace(grow, volume=file_of(2), size_bytes=SIZE)))
+
+
+def test_a_vms_own_disk_is_made_larger_by_qemu_while_it_runs(running: Running) -> None:
+    bench, vm = running.bench, running.bench.vm
+    grow = GrowDisk(vm=vm, volume=f"{vm}.qcow2", size_bytes=4 * MIB)
+    assert bench.do(grow).changed
+    assert running.plugged.resized == [("vda", 4 * MIB)]
+    assert bench.storage.disk_bytes(grow.volume) == MIB, "QEMU writes it down"
+
+
+def test_a_stopped_vms_own_disk_is_made_larger_and_none_shrinks(furnished: Bench) -> None:
+    vm = furnished.vm
+    grow = GrowDisk(vm=vm, volume=f"{vm}.qcow2", size_bytes=4 * MIB)
+    furnished.do(DefineDomain(vm=vm, domain=domain_of(vm)))
+    assert furnished.do(grow).changed
+    assert furnished.storage.disk_bytes(grow.volume) == 4 * MIB
+    assert not furnished.do(grow).changed
+    assert furnished.storage.disk_bytes(grow.volume) == 4 * MIB
+    refused("volume.differs", Conflict, lambda: furnished.do(replace(grow, size_bytes=2 * MIB)))
+    refused("volume.missing", NotFound, lambda: furnished.do(replace(grow, volume="none.qcow2")))
+    refused("volume.size_invalid", InvalidInput, lambda: furnished.do(replace(grow, size_bytes=2**60)))
+    assert furnished.storage.disk_bytes(grow.volume) == 4 * MIB

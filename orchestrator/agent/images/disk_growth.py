@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VM's own disk becomes larger, on the host or in a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.agent.images.disk_images import make_larger, read_header
+from orchestrator.agent.images.store import Storage
+from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.volumes import GrowDisk
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.vms.vm import MAX_DISK_BYTES
+
+
+def grow_disk(storage: Storage, action: GrowDisk, for_guest: Callable[[str, Path, int], bool]) -> ActionResult:
+    """``for_guest``: makes it larger for a VM that runs, whose guest learns of it; False: it does not run.
+
+    :raises NotFound: ``volume.missing``; :raises InvalidInput: ``volume.size_invalid``
+    :raises Conflict: ``volume.differs``, ``volume.in_use``, ``vm.file_foreign``
+    :raises Fatal: ``volume.failed``, ``volume.resize_refused``"""
+    path, vm = storage.disk_path(action.volume), action.vm
+    if not path.exists():
+        raise NotFound("volume.missing", "the VM's disk is not on the host", hint="look at the host")
+    storage.check_file_of(vm, str(path))
+    if action.size_bytes > MAX_DISK_BYTES:
+        raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="64TiB at most")
+    before = read_header(path, "qcow2").virtual_bytes
+    if before > action.size_bytes:
+        raise Conflict("volume.differs", "the VM's disk is larger", hint="a disk never shrinks", details=path.name)
+    if not for_guest(vm, path, action.size_bytes):
+        storage.check_closed(path, "volume")
+        make_larger(path, size_bytes=action.size_bytes)
+    return ActionResult(changed=before != action.size_bytes)
