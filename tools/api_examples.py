@@ -111,7 +111,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "findings/look", None), ("POST", "findings/repair", None), ("POST", "vms/render/stop", {}),
     ("POST", "vms/render/move/plan", {}), ("POST", "vms/render/resize/plan", {"profile": "t4-2q"}),
     ("POST", "security-groups", {"name": "web"}), ("POST", "pools", {"name": "fast"}), ("GET", "pools/fast", None),
-    ("POST", "backup-targets", {"name": "nas"}),
+    ("POST", "backup-targets", {"name": "nas"}), ("POST", "backup-policies", {"name": "nightly"}),
 )  # fmt: skip
 HTTPS: Final = SecurityRule(direction="in", protocol="tcp", first_port=443)
 PATH: Final = NetworkPath(

@@ -18,6 +18,7 @@ from orchestrator.core.tenancy.audit import MAX_RECORD_TEXT
 from orchestrator.core.tenancy.request_key import KEPT_S, MAX_ANSWER, MAX_KEYS
 from orchestrator.core.tenancy.tenant import MAX_ENDED_TOKENS, MAX_MEMBERS, MAX_TOKENS_OF_TENANT
 from orchestrator.core.vms.backup import MAX_OF_TENANT as MAX_BACKUPS
+from orchestrator.core.vms.backup_policy import MAX_POLICIES_OF_TENANT as MAX_POLICIES
 from orchestrator.core.vms.console_session import MAX_OF_ACTOR
 from orchestrator.core.vms.network import MAX_ADDRESSES_OF_TENANT, MAX_CARDS, MAX_OF_TENANT
 from orchestrator.core.vms.vm import MAX_USER_DATA_BYTES
@@ -95,6 +96,8 @@ BOUNDS: Final = (
     Bound("streams of events", "tenant", f"{MAX_STREAMS_OF_TENANT}", "at once", "server.streams_busy"),
     Bound("events", "site", "settings `events_kept`, `events_kept_days`", "events, days", "", ("events",)),
     Bound("backups", "tenant", f"{MAX_BACKUPS:,}", "backups", "backup.too_many", ("backups",)),
+    Bound("backup policies", "tenant", f"{MAX_POLICIES}", "policies", "backup.too_many_policies",
+          ("backup_policies", "backup_turns")),
     Bound("webhooks", "tenant", f"{MAX_WEBHOOKS}", "webhooks", "webhook.too_many", ("webhooks",)),
     Bound("what a host tells", "look", f"{OBSERVED_BYTES:,}", "bytes", "agent.answer_invalid",
           ("snapshots", "looks", "gpus", "findings")),

@@ -28,6 +28,7 @@ from orchestrator.api.request_keys import AnsweredBefore, KeepAnswers, answer_ag
 from orchestrator.api.route_table import RouteTable
 from orchestrator.api.routes import (
     audit,
+    backup_policies,
     backups,
     capacity,
     console_sessions,
@@ -151,6 +152,7 @@ def all_routes() -> list[BaseRoute]:
         network_cards,
         suspended_vms,
         disk_snapshots,
+        backup_policies,
         backups,
         capacity,
         findings,

@@ -22,6 +22,7 @@ from orchestrator.core.gpu.health_states import HealthState
 from orchestrator.core.gpu.licence import LicenceState
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.backup_policy import VmBackupState
 from orchestrator.services.messages import HostInfo
 from orchestrator.services.vms.capacity import Question
 
@@ -87,10 +88,19 @@ class _Pool(Collector):
         yield from self._gpus({(info.host.name, gpu) for info in hosts for gpu in info.host.managed_gpus})
         yield from self._health()
         yield from self._fits()
+        yield self._backups()
         findings = GaugeMetricFamily("vgpuctl_findings", "What differs on hosts, by its code", labels=["code"])
         for code, count in sorted(self._services.findings.counts().items()):
             findings.add_metric([code], count)
         yield findings
+
+    def _backups(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily("vgpuctl_backup_policy_vms", "VMs by how their backups stand", labels=["state"])
+        infos = self._services.backup_policies.list(None)
+        counts = Counter(each.state for info in infos for each in info.standings)
+        for state in get_args(VmBackupState):
+            family.add_metric([state], counts[state])
+        return family
 
     def _operations(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("vgpuctl_operations", "Stored operations", labels=["kind", "state"])

@@ -51,6 +51,7 @@ from orchestrator.services.readings.readings import ReadingService
 from orchestrator.services.security_groups import SecurityGroupService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms.adopting import AdoptionService
+from orchestrator.services.vms.backup_policies import BackupPolicyService
 from orchestrator.services.vms.backups import BackupTargets, VmBackups
 from orchestrator.services.vms.capacity import CapacityService
 from orchestrator.services.vms.disk_growth import DiskGrowth
@@ -81,6 +82,7 @@ class Services:
     disk_snapshots: VmSnapshots
     backup_targets: BackupTargets
     backups: VmBackups
+    backup_policies: BackupPolicyService
     guest_access: GuestAccessService
     consoles: ConsoleService
     guests: GuestService
@@ -195,6 +197,7 @@ def services_of(
         disk_snapshots=VmSnapshots(store=store, engine=engine, planner=planner),
         backup_targets=BackupTargets(store=store, planner=planner),
         backups=VmBackups(store=store, engine=engine, planner=planner),
+        backup_policies=BackupPolicyService(store=store, clock=clock, time=reconciler.leases.time),
         guest_access=access,
         consoles=ConsoleService(store=store, access=access, clock=clock),
         guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),

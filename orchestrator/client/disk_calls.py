@@ -83,6 +83,26 @@ class DiskCalls:
         """What passwords of a target's repositories are derived from."""
         return self._ask(path_of("backup-targets", name, "secret"), {})
 
+    def backup_policies(self, tenant: str | None) -> list[models.BackupPolicy]:
+        """By tenant and name; None: of all tenants that you may know of."""
+        return self._get(path_of("backup-policies"), **({} if tenant is None else {"tenant": tenant}))
+
+    def backup_policy(self, name: str, tenant: str) -> models.BackupPolicy:
+        """With how its VMs stand."""
+        return self._get(path_of("backup-policies", name), tenant=tenant)
+
+    def create_backup_policy(self, policy: Body) -> models.BackupPolicy:
+        """``name``, ``tenant``, ``vms`` and what else is to be otherwise than usual."""
+        return self._post(path_of("backup-policies"), policy)
+
+    def change_backup_policy(self, name: str, tenant: str, values: Body) -> models.BackupPolicy:
+        """What is not named stays."""
+        return self.connection.call("PATCH", path_of("backup-policies", name), values, {"tenant": tenant})
+
+    def delete_backup_policy(self, name: str, tenant: str) -> None:
+        """Its backups stay."""
+        self._delete(path_of("backup-policies", name), tenant=tenant)
+
     def backups(self, tenant: str | None) -> list[models.Backup]:
         """Oldest first; None: of all tenants that you may know of."""
         return self.connection.pages(path_of("backups"), {} if tenant is None else {"tenant": tenant})

@@ -39,6 +39,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
+from orchestrator.reconcile.backups import BackupKeeper
 from orchestrator.reconcile.dead_hosts import DeadHosts
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
@@ -209,6 +210,7 @@ def build(
         "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
         **northbound_rounds(engines, store, world.clock, lambda: living.leads),
         "dead hosts": dead.round,
+        "backups": BackupKeeper(backups=services.backups, time=time, leads=lambda: living.leads).round,
         "retention": retention.round,
         "events": events.round,
         "audit": services.tenancy.audit.seal,

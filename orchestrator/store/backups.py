@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, String, Table, delete, insert, select, update
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, String, Table, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict, NotFound
@@ -28,6 +28,7 @@ backups: Final = Table(
     Column("vm_name", String(63), nullable=False), Column("host", String(255), nullable=False),
     Column("size_bytes", BigInteger, nullable=False), Column("created_at", Float, nullable=False),
     Column("taken_of", String(10)), Column("added_bytes", BigInteger), Index("ix_backups_tenant", "tenant"),
+    Column("policy", String(63)), Column("verified_at", Float),
 )  # fmt: skip
 
 
@@ -65,8 +66,8 @@ class Backups:
         try:
             self._db.execute(delete(backup_targets).where(backup_targets.c.name == name))
         except IntegrityError as error:
-            hint = "'vgpuctl backup list -A' shows them; delete them first"
-            raise Conflict("backup.target_in_use", f"backups are in target {name}", hint=hint) from error
+            hint = "'vgpuctl backup list -A' and 'vgpuctl backup policy list -A' show them; delete them first"
+            raise Conflict("backup.target_in_use", f"backups or policies are of target {name}", hint=hint) from error
 
     def add(self, backup: Backup) -> None:
         self._db.execute(insert(backups).values(asdict(backup)))
@@ -78,6 +79,9 @@ class Backups:
             query = query.where(backups.c.tenant.in_(tenants))
         return tuple(Backup(**row._asdict()) for row in self._db.execute(query))
 
+    def how_many(self, tenant: str) -> int:
+        return int(self._db.execute(select(func.count()).where(backups.c.tenant == tenant)).scalar_one())
+
     def find(self, backup_id: str) -> Backup | None:
         row = self._db.execute(select(backups).where(backups.c.id == backup_id)).one_or_none()
         return None if row is None else Backup(**row._asdict())
@@ -86,6 +90,10 @@ class Backups:
         """Gone already is fine."""
         its = update(backups).where(backups.c.id == backup_id)
         self._db.execute(its.values(taken_of=taken_of, added_bytes=added_bytes))
+
+    def verified(self, backup_id: str, at: float) -> None:
+        """It is whole. Gone already is fine."""
+        self._db.execute(update(backups).where(backups.c.id == backup_id).values(verified_at=at))
 
     def remove(self, backup_id: str) -> None:
         """Gone already is fine."""

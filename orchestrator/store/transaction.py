@@ -6,6 +6,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from orchestrator.store.audit import Audit
+from orchestrator.store.backup_policies import BackupPolicies
 from orchestrator.store.backups import Backups
 from orchestrator.store.cards import Cards
 from orchestrator.store.consoles import ConsoleSessions
@@ -60,10 +61,11 @@ class Transaction:
         self.claims = Claims(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
         self.operations, self.controllers = Operations(db, self.events), Controllers(db)
-        self.suspended, self.disk_snapshots, self.backups = (
+        self.suspended, self.disk_snapshots, self.backups, self.backup_policies = (
             SuspendedVms(db, self.usage, self.vms, self.claims),
             DiskSnapshots(db, self.usage, self.vms),
             Backups(db),
+            BackupPolicies(db),
         )
         self.consoles, self.ended_web_sessions = ConsoleSessions(db), EndedWebSessions(db)
         self.images = Images(db, self.tenant_usage, self.events)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from orchestrator.ports.engine import Engine
 from orchestrator.services.pools import PoolService
+from orchestrator.services.site_time import SiteTime
+from orchestrator.services.vms.backup_policies import BackupPolicyService
 from orchestrator.services.vms.backups import BackupTargets, VmBackups
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.volumes import VolumeService
@@ -13,8 +15,10 @@ from orchestrator.store.database import Store
 
 def of_disks(
     store: Store, engine: Engine, planner: Planner
-) -> tuple[VolumeService, PoolService, BackupTargets, VmBackups]:
+) -> tuple[VolumeService, PoolService, BackupTargets, VmBackups, BackupPolicyService]:
     pools = PoolService(store=store, engine=engine, planner=planner, observe=lambda _host: None)
     backups = VmBackups(store=store, engine=engine, planner=planner)
     volumes = VolumeService(store=store, engine=engine, planner=planner)
-    return volumes, pools, BackupTargets(store=store, planner=planner), backups
+    time = SiteTime(store, planner.clock, ask_database=False)
+    policies = BackupPolicyService(store=store, clock=planner.clock, time=time)
+    return volumes, pools, BackupTargets(store=store, planner=planner), backups, policies

@@ -367,8 +367,8 @@ class InMemory:
             store, clock, ids, engine, self.networks
         )
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
-        self.volumes, self.pools, self.backup_targets, self.backups = of_disks(store, engine, planner)
-        self.provider_networks, self.floating_addresses = outside
+        self.volumes, self.pools, self.backup_targets, self.backups, own = of_disks(store, engine, planner)
+        self.backup_policies, (self.provider_networks, self.floating_addresses) = own, outside
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
         self.provisioning = provisioning(store, clock, ids, engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)

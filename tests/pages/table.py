@@ -239,9 +239,13 @@ TABLE: Final[dict[str, Page]] = {
         }
     ),
     "docs/howto/back-up-vms.md": Page(
-        words={"BACKUP": "{backup}"},
+        words={"BACKUP": "{backup}", "01:00-05:00": "{hours}"},
         before=("vgpuctl create-vm train -p t4-2q",),
-        after=("vgpuctl delete-vm train --yes", "vgpuctl backup target delete nas --yes"),
+        after=(
+            "vgpuctl backup policy delete nightly --yes",
+            "vgpuctl delete-vm train --yes",
+            "vgpuctl backup target delete nas --yes",
+        ),
         elsewhere={
             "umask": "hosts in memory have no repository",
             "python3": "the same",

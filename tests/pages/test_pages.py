@@ -59,6 +59,12 @@ class Reader:
         return str(key.to_public())
 
     @property
+    def hours(self) -> str:
+        """Of a day, which do not begin for long."""
+        hour = datetime.now(UTC).hour
+        return f"{(hour + 12) % 24:02}:00-{(hour + 13) % 24:02}:00"
+
+    @property
     def soon(self) -> str:
         """In some days."""
         return (datetime.now(UTC) + timedelta(days=5)).strftime("%Y-%m-%dT%H:%MZ")
@@ -77,7 +83,7 @@ class Reader:
         text = text.replace("research", f"{self.tenant}-r")
         for number, word in enumerate(words):
             text = text.replace(f"\0{number}\0", self.page.words[word])
-        for name in ("here", "state", "recipient", "soon"):
+        for name in ("here", "state", "recipient", "soon", "hours"):
             text = text.replace(f"{{{name}}}", str(getattr(self, name))) if f"{{{name}}}" in text else text
         for name in ("url", "files", "operation", "backup", "digest"):
             text = text.replace(f"{{{name}}}", str(getattr(self.place, name))) if f"{{{name}}}" in text else text

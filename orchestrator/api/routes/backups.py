@@ -78,6 +78,10 @@ class BackupAnswer(AnswerBody):
     """What the VM was when it was taken; null: it is being made."""
     added_bytes: int | None
     """By how much its repository grew; null: it is being made, or that is not known."""
+    policy: str | None
+    """Name of the tenant's policy that made it; null: somebody did, or that is gone."""
+    verified_at: Moment | None
+    """When it was last found whole; null: it was never verified."""
 
 
 targets = APIRouter(prefix="/backup-targets", tags=["backups"])

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.commands import backup_policy
 from orchestrator.cli.commands.vm_views import TAKEN
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import write_new
@@ -24,6 +25,7 @@ from orchestrator.core.names import check_name
 app = new_group("Backups of VMs' disks, which outlive VMs and hosts.")
 target_app = new_group("Mounted directories for backups.")
 app.add_typer(target_app, name="target")
+app.add_typer(backup_policy.app, name="policy")
 
 
 def _target_name(text: str | None) -> str | None:
@@ -43,6 +45,7 @@ COLUMNS: Final = (
     field("VM", "vm_name", Fit.WHOLE),
     field("TENANT", "tenant"),
     field("TARGET", "target"),
+    field("POLICY", "policy"),
     Column("TAKEN", lambda backup: TAKEN[backup["taken_of"]]),
     size("SIZE", "size_bytes"),
     size("ADDED", "added_bytes"),

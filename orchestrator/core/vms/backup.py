@@ -15,7 +15,7 @@ from orchestrator.core.vms.disk_snapshot import TakenOf
 
 DIRECTORY: Final = "backups"
 """Targets are mounted below it, in the agent's directory."""
-MAX_OF_TENANT: Final = 1000
+MAX_OF_TENANT: Final = 10_000
 """Backups, in all targets."""
 _SHORTEST_ID: Final = 6
 """Digits of an id by which a backup may be called."""
@@ -55,6 +55,10 @@ class Backup:
     """What the VM was when it was taken. None: it is being made."""
     added_bytes: int | None = None
     """By how much its repository grew. None: it is being made, or that was not told."""
+    policy: str | None = None
+    """Name of its tenant's policy that made it. None: somebody did, or that is gone."""
+    verified_at: float | None = None
+    """When it was last found whole. None: it was never verified."""
 
     @property
     def full_name(self) -> str:

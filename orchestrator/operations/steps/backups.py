@@ -82,6 +82,7 @@ def _drop(context: Context) -> str:
 def _verify(context: Context) -> str:
     members = _members(context)
     copied(context, VerifyBackup(**members))
+    context.write_at_end(lambda tx: tx.backups.verified(_id(context), tx.time.mark() or context.world.clock.now()))
     return show_size(members["size_bytes"])
 
 

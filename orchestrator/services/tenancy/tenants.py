@@ -110,6 +110,7 @@ class TenantService:
             _check_keeps_nothing(tx, name)
             tx.operations.disown(name)
             tx.webhooks.remove_of(name)
+            tx.backup_policies.remove_of(name)
             _remove_networks_and_groups(tx, name)
             tx.tenants.remove(name)
             self._note(tx, "delete_tenant", name)

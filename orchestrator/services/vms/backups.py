@@ -11,10 +11,12 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import MAX_OF_TENANT, Backup, BackupTarget, find_backup
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.backups import inputs_of
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
+from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import Started
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
 from orchestrator.services.vms.disk_snapshots import VmSnapshots
@@ -94,22 +96,30 @@ class VmBackups:
         :raises NotFound: ``vm.unknown``, ``backup.target_unknown``
         :raises InvalidInput: ``backup.which_target``; :raises Conflict: ``backup.too_many``, and as a snapshot's
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
-        clock, ids = self.planner.clock, self.planner.ids
         with self.planner.index.current() as fleet, self.store.begin() as tx:
-            vm = known_vm(tx, tenant, vm_name)
-            check_may_change(vm)
-            check_settled(tx, vm)
-            made = Backup(
-                id=ids.new_uuid(), target=_target(tx, target), tenant=tenant, vm=vm.id, vm_name=vm.spec.name,
-                host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=clock.now(),
-            )  # fmt: skip
-            if len(own := tx.backups.list((tenant,))) >= MAX_OF_TENANT:
-                hint = f"'vgpuctl backup delete {own[0].id} --tenant {tenant}' removes the oldest"
-                raise Conflict("backup.too_many", f"tenant {tenant} has {MAX_OF_TENANT} backups", hint=hint)
-            vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{made.id[:8]}")
-            tx.backups.add(made)
-            started = self._snapshots.begin(tx, "back_up_vm", vm, snapshot, inputs_of(made), audited=made.id)
+            vm, to = known_vm(tx, tenant, vm_name), known_target(tx, target)
+            started = self.begin_run(tx, fleet, vm, to, at=self.planner.clock.now())
         return self._submitted(started)
+
+    def begin_run(
+        self, tx: Transaction, fleet: FleetIndex, vm: Vm, target: str, *, at: float, policy: str | None = None
+    ) -> Started:
+        """Nothing is submitted. ``at``: when it is asked for; ``policy``: what asks for it.
+
+        :raises: as :meth:`run`"""
+        check_may_change(vm)
+        check_settled(tx, vm)
+        tenant = vm.spec.tenant
+        made = Backup(
+            id=self.planner.ids.new_uuid(), target=target, tenant=tenant, vm=vm.id, vm_name=vm.spec.name,
+            host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=at, policy=policy,
+        )  # fmt: skip
+        if tx.backups.how_many(tenant) >= MAX_OF_TENANT:
+            hint = f"'vgpuctl backup delete {tx.backups.list((tenant,))[0].id} --tenant {tenant}' removes the oldest"
+            raise Conflict("backup.too_many", f"tenant {tenant} has {MAX_OF_TENANT} backups", hint=hint)
+        vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{made.id[:8]}")
+        tx.backups.add(made)
+        return self._snapshots.begin(tx, "back_up_vm", vm, snapshot, inputs_of(made), audited=made.id)
 
     def restore(self, tenant: str, backup_id: str, vm_name: str) -> Started:
         """In the place of the disk of any stopped VM of the tenant that is large enough.
@@ -146,20 +156,26 @@ class VmBackups:
         return self._about(tenant, backup_id, "delete_backup")
 
     def _about(self, tenant: str, backup_id: str, kind: str) -> Started:
-        """Where it was made, or on another host that is ready: its VM may be anywhere by now, or gone."""
         with self.store.begin() as tx:
             backup = find_backup(tx.backups.list((tenant,)), backup_id)
             vm = tx.vms.find_id(backup.vm)
             if kind == "verify_backup" or (vm is not None and running_operation(tx, vm) is not None):
                 _check_finished(backup)
-            ready = [host.name for host in tx.observations.ready()]
-            if not ready:
-                raise NoCapacity("backup.no_host", "no host is ready", hint="'vgpuctl host list' shows them")
-            host = backup.host if backup.host in ready else ready[0]
-            operation = new_operation(kind, backup, clock=self.planner.clock, ids=self.planner.ids)
-            record(tx, operation, host=host, inputs=inputs_of(backup))
-            started = Started(operation=operation.id, name=backup.id)
+            started = self.begin_about(tx, backup, kind)
         return self._submitted(started)
+
+    def begin_about(self, tx: Transaction, backup: Backup, kind: str) -> Started:
+        """Where it was made, or on another host that is ready: its VM may be anywhere by now, or gone. Nothing is
+        submitted.
+
+        :raises NoCapacity: ``backup.no_host``"""
+        ready = [host.name for host in tx.observations.ready()]
+        if not ready:
+            raise NoCapacity("backup.no_host", "no host is ready", hint="'vgpuctl host list' shows them")
+        host = backup.host if backup.host in ready else ready[0]
+        operation = new_operation(kind, backup, clock=self.planner.clock, ids=self.planner.ids)
+        record(tx, operation, host=host, inputs=inputs_of(backup))
+        return Started(operation=operation.id, name=backup.id)
 
     @property
     def _snapshots(self) -> VmSnapshots:
@@ -170,7 +186,10 @@ class VmBackups:
         return started
 
 
-def _target(tx: Transaction, name: str | None) -> str:
+def known_target(tx: Transaction, name: str | None) -> str:
+    """None: the only one.
+
+    :raises NotFound: ``backup.target_unknown``; :raises InvalidInput: ``backup.which_target``"""
     known = [target.name for target in tx.backups.targets()]
     if name is None and len(known) != 1:
         names = f"of {', '.join(known[:5])}" if known else "'vgpuctl backup target create NAME' makes one"

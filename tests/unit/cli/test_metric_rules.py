@@ -130,6 +130,14 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"vgpuctl_backup_timestamp_seconds": "-180000x99"},
         {"vgpuctl_backup_timestamp_seconds": "-80000x99"},
     ),
+    "BackupFailed": (
+        {'vgpuctl_backup_policy_vms{state="failed"}': "1x99"},
+        {'vgpuctl_backup_policy_vms{state="failed"}': "0x99", 'vgpuctl_backup_policy_vms{state="good"}': "1x99"},
+    ),
+    "BackupOverdue": (
+        {'vgpuctl_backup_policy_vms{state="overdue"}': "2x99"},
+        {'vgpuctl_backup_policy_vms{state="overdue"}': "0x99"},
+    ),
     "OperationStuck": (
         {'vgpuctl_operations{kind="create_vm",state="stuck"}': "1x99"},
         {'vgpuctl_operations{kind="create_vm",state="running"}': "1x99"},

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Begins what is due by policies of backups, by ordinary operations: backups, their verification, the removal of what
+a policy does not keep.
+
+Of one policy's for one VM there is one operation at a time, written down with what begins it: a controller that dies,
+or two at once, begin nothing twice. Moments are those that have surely passed (services/site_time.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from orchestrator.core.contained import Contained
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.maintenance.maintenance import held_vms
+from orchestrator.core.operation import UNSETTLED
+from orchestrator.core.vms.backup_policy import (
+    MAX_AT_ONCE,
+    MAX_ON_HOST,
+    NONE_YET,
+    BackupPolicy,
+    BackupTurn,
+    PolicyBackups,
+    due_at,
+    expired,
+    is_due,
+)
+from orchestrator.core.vms.vm import Vm
+from orchestrator.services.fleet.index import FleetIndex
+from orchestrator.services.messages import Started
+from orchestrator.services.site_time import SiteTime
+from orchestrator.services.vms.backups import VmBackups
+from orchestrator.store.transaction import Transaction
+
+_BUSY = "vm.busy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Due:
+    """Something may be begun, or has ended."""
+
+    policy: BackupPolicy
+    vm: Vm
+    at: float
+    """Since when."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupKeeper:
+    """Safe to call from many threads and controllers. ``leads``: one of several does it."""
+
+    backups: VmBackups
+    time: SiteTime
+    leads: Callable[[], bool]
+
+    def round(self) -> None:
+        """Whatever is due and has room, the longest waiting first. What goes wrong with one keeps none of the others
+        from its turn."""
+        if not self.leads():
+            return
+        now, broken = self.time.now(), list[Exception]()
+        with self.backups.store.read() as tx:
+            on_host, due = _due(tx, now)
+        for each in sorted(due, key=lambda each: each.at):
+            host = each.vm.host
+            if on_host[host] < MAX_ON_HOST and on_host.total() < MAX_AT_ONCE:
+                with Contained(broken.append):
+                    on_host[host] += self._advance(each, now)
+        if broken:
+            raise broken[0]
+
+    def _advance(self, due: _Due, now: float) -> bool:
+        """Whether something was begun. A VM that something else works on is left alone until the next round."""
+        try:
+            started = self._begin(due, now)
+        except VgpuctlError as error:
+            if error.code != _BUSY:
+                with self.backups.store.begin() as tx:
+                    turn = tx.backup_policies.turn(due.policy, due.vm.id) or _first(due, now)
+                    tx.backup_policies.put_turn(replace(turn, tried_at=now, operation=None, error=error.message))
+            return False
+        if started is not None:
+            self.backups.engine.submit(str(started.operation))
+        return started is not None
+
+    def _begin(self, due: _Due, now: float) -> Started | None:
+        """Decided again: since the first look the policy may be another one, or something be begun."""
+        with self.backups.planner.index.current() as fleet, self.backups.store.begin() as tx:
+            policies = tx.backup_policies.list((due.policy.tenant,))
+            policy = next((policy for policy in policies if policy.name == due.policy.name), None)
+            vm = tx.vms.find_id(due.vm.id)
+            if policy is None or vm is None or not policy.covers(vm.id):
+                return None
+            turn = tx.backup_policies.turn(policy, vm.id) or _first(due, now)
+            if turn.operation is not None:
+                turn = _settled(tx, turn, turn.operation, now)
+                if turn.operation is not None:
+                    return None
+                started = None if turn.error is not None else self._begin_after(tx, policy, vm, now)
+            else:
+                started = self._begin_due(tx, fleet, policy, vm, turn, now)
+            if started is not None:
+                turn = replace(turn, tried_at=now, operation=str(started.operation))
+            tx.backup_policies.put_turn(turn)
+            return started
+
+    def _begin_due(
+        self, tx: Transaction, fleet: FleetIndex, policy: BackupPolicy, vm: Vm, turn: BackupTurn, now: float
+    ) -> Started | None:
+        made = _made(tx, policy, vm)
+        if is_due(policy, _run_at(policy, vm, made), turn, now):
+            return self.backups.begin_run(tx, fleet, vm, policy.target, at=now, policy=policy.name)
+        if is_due(policy, _verify_at(policy, vm, made), turn, now):
+            return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
+        return None
+
+    def _begin_after(self, tx: Transaction, policy: BackupPolicy, vm: Vm, now: float) -> Started | None:
+        """Something has gone well: first the newest is verified if that is due, then what is not kept goes."""
+        if is_due(policy, _verify_at(policy, vm, _made(tx, policy, vm)), None, now):
+            return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
+        over = expired(policy, tx.backup_policies.backups_of(policy, vm.id))
+        return self.backups.begin_about(tx, over[0], "delete_backup") if over else None
+
+
+def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
+    """And how many operations go on on each host."""
+    policies, on_host = tx.backup_policies.list(), Counter[str]()
+    if not policies:
+        return on_host, []
+    turns, made = tx.backup_policies.turns(), tx.backup_policies.made()
+    states = tx.backup_policies.states(turns.values())
+    ready = {host.name for host in tx.observations.ready() if host.restored is None}
+    maintenances, waiting = tx.maintenances.active(), list[_Due]()
+    held = {vm for host in ready for vm in held_vms(maintenances, host)}
+    for policy, vm in _covered(tx, policies):
+        key = (policy.tenant, policy.name, vm.id)
+        turn, its = turns.get(key), made.get(key, NONE_YET)
+        state = None if turn is None or turn.operation is None else states.get(turn.operation)
+        if state in UNSETTLED:
+            on_host[vm.host] += state != "stuck"
+        elif vm.host in ready and vm.id not in held and vm.state in {"running", "stopped"}:
+            at = min(_run_at(policy, vm, its), _verify_at(policy, vm, its))
+            if turn is not None and turn.operation is not None:
+                waiting.append(_Due(policy=policy, vm=vm, at=turn.tried_at))
+            elif is_due(policy, at, turn, now):
+                waiting.append(_Due(policy=policy, vm=vm, at=at))
+    return on_host, waiting
+
+
+def _covered(tx: Transaction, policies: tuple[BackupPolicy, ...]) -> Iterator[tuple[BackupPolicy, Vm]]:
+    vms = {tenant: tx.vms.list(tenant=tenant) for tenant in {policy.tenant for policy in policies}}
+    return ((policy, vm) for policy in policies for vm in vms[policy.tenant] if policy.covers(vm.id))
+
+
+def _run_at(policy: BackupPolicy, vm: Vm, made: PolicyBackups) -> float:
+    since = max(policy.created_at, vm.created_at)
+    return due_at(policy, policy.every_s, vm.id, made.newest_at, since)
+
+
+def _verify_at(policy: BackupPolicy, vm: Vm, made: PolicyBackups) -> float:
+    if policy.verify_every_s is None or made.newest_at is None:
+        return float("inf")
+    return due_at(policy, policy.verify_every_s, vm.id, made.verified_at, made.newest_at)
+
+
+def _made(tx: Transaction, policy: BackupPolicy, vm: Vm) -> PolicyBackups:
+    return tx.backup_policies.made(vm.id).get((policy.tenant, policy.name, vm.id), NONE_YET)
+
+
+def _settled(tx: Transaction, turn: BackupTurn, operation: str, now: float) -> BackupTurn:
+    """Without its operation, if that has ended or is forgotten, and with why it went wrong."""
+    state = tx.backup_policies.states([turn]).get(operation)
+    if state in UNSETTLED:
+        return turn
+    error = None
+    if state == "undone":
+        error = str((tx.operations.get(operation).operation.error or {}).get("message", state))
+    return replace(turn, operation=None, error=error, tried_at=now)
+
+
+def _first(due: _Due, now: float) -> BackupTurn:
+    return BackupTurn(tenant=due.policy.tenant, policy=due.policy.name, vm=due.vm.id, tried_at=now)
