@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.client.connection import path_of
+from orchestrator.client.disk_calls import Body
 from orchestrator.client.site_calls import SiteCalls
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ class HealthCalls(SiteCalls):
     def quarantine_gpu(self, host: str, address: str, reason: str) -> models.GpuHealth:
         """Until :meth:`return_gpu`."""
         return self._post(path_of("gpu-health", host, address, "quarantine"), {"reason": reason})
+
+    def empty_gpu(self, host: str, address: str, wanted: Body) -> models.Maintenance:
+        """It is closed at once, and its VMs move to other hosts."""
+        return self._post(path_of("gpu-health", host, address, "empty"), wanted)
 
     def return_gpu(self, host: str, address: str, reason: str) -> models.GpuHealth:
         return self._post(path_of("gpu-health", host, address, "return"), {"reason": reason})

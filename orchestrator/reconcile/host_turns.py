@@ -112,7 +112,7 @@ class HostTurns:
         host = self._tx.hosts.get(one.host)
         if self.maintenance.act == "upgrade" and (kept := kept_by_others(self._tx, host)) is not None:
             return self._ended(replace(one, phase="kept", why=kept))
-        if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
+        if not self.maintenance.serves_on and (not host.cordoned or host.cordoned_for is not None):  # a person's stays
             self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=self._why))
         if self.maintenance.fence == "agent":
             one = self._began_on_host(one, host, "fence_host", {})
@@ -196,7 +196,7 @@ class HostTurns:
 
     def _empty(self, one: HostTurn) -> HostTurn:
         """Nothing runs there; what is wrong with it is a person's to find or mend."""
-        return replace(one, phase="empty", tries=())
+        return self._refill(one, "done", one.why) if self.maintenance.gpu else replace(one, phase="empty", tries=())
 
     def _kept_empty(self, one: HostTurn) -> HostTurn:
         """Until somebody uncordons it, or it is there no more."""
@@ -210,7 +210,7 @@ class HostTurns:
 
     def _moved_away(self, one: HostTurn) -> HostTurn:
         """Each VM leaves, and runs elsewhere if it ran."""
-        vms = self._tx.vms.list(host=one.host)
+        vms = [vm for vm in self._tx.vms.list(host=one.host) if self.maintenance.concerns(vm)]
         left = tuple(name for name in one.refused if any(vm.id == name for vm in vms))
         gone = (vm for name in {*one.tries} if (vm := self._tx.vms.find_id(name)) and vm.host != one.host)
         busy = len({vm.operation for vm in (*vms, *gone) if vm.state == "moving"})  # a place held here has its
@@ -334,7 +334,7 @@ class HostTurns:
             away = f"host {host.name} is {host.state}; " if out_of_reach else ""
             return self._failed(one, f"{away}VM {names} did not start again" + (f"; {one.why}" if one.why else ""))
         outcome = one.outcome or "failed"
-        if outcome != "rolled_back" and host.cordoned_for is not None:
+        if outcome != "rolled_back" and host.cordoned_for is not None and not self.maintenance.serves_on:
             self._tx.hosts.update(replace(host, cordoned=False, cordoned_for=None))
         return self._ended(replace(one, phase=outcome))
 

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Select, String, cast, false, func, insert, select, update
+from sqlalchemy import Select, String, cast, exists, false, func, insert, select, update
 
 from orchestrator.core.maintenance.maintenance import ENDED, UNDER_WAY, HostTurn, Maintenance, is_over, turn_on
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.store.events import Events
 from orchestrator.store.statements import Precompiled, Statements
-from orchestrator.store.tables import maintenances, observations, vms
+from orchestrator.store.tables import maintenances, observations, slot_claims, vms
 
 _MAINTENANCE: Final = TypeAdapter(Maintenance)
 _NEWEST_FIRST: Final = select(maintenances.c.document).order_by(maintenances.c.created_at.desc())
@@ -76,6 +76,8 @@ class Maintenances:
         if maintenance.act == "defragment":  # the others on these hosts stay
             counts.update(move.name.partition("/")[0] for move in maintenance.moves if move.source in wanted)
             on = on.where(false())
+        if maintenance.gpu is not None:
+            on = on.where(exists().where(slot_claims.c.vm == vms.c.id, slot_claims.c.gpu == maintenance.gpu))
         for tenant, host, count in self._db.execute(on.where(vms.c.host == hosts[0]) if len(hosts) == 1 else on):
             counts[tenant] += count if host in wanted else 0
         planned = {
@@ -103,7 +105,7 @@ class Maintenances:
             return under_way
         named = _NEWEST_FIRST.where(cast(maintenances.c.document, String).contains(f'"{host}"'))  # as a host, or else
         documents = map(_MAINTENANCE.validate_python, self._db.execute(named).scalars())
-        turns = ((its, turn) for its in documents if its.act != "defragment" for turn in its.hosts)
+        turns = ((its, turn) for its in documents if not its.serves_on for turn in its.hosts)
         return next(((its, turn) for its, turn in turns if turn.host == host and turn.phase != "waiting"), None)
 
     def active(self) -> tuple[Maintenance, ...]:

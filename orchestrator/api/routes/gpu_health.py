@@ -7,7 +7,9 @@ from fastapi import APIRouter
 
 from orchestrator.api.paging import DEFAULT_LIMIT, SortedPagingOf
 from orchestrator.api.routes.gpus import AddressInPath, HostInPath
+from orchestrator.api.routes.maintenances import answer as maintenance_answer
 from orchestrator.api.schemas.gpu_health import GpuHealthAnswer, GpuReasonBody, PoolHealthAnswer
+from orchestrator.api.schemas.maintenances import EmptyGpuBody, MaintenanceAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.gpu.pci import parse_pci_address
 
@@ -39,6 +41,13 @@ def get(host: HostInPath, address: AddressInPath, services: ServicesOf) -> GpuHe
 def quarantine(host: HostInPath, address: AddressInPath, body: GpuReasonBody, services: ServicesOf) -> GpuHealthAnswer:
     """Quarantine a GPU. Nothing new is put on it until it is returned."""
     return GpuHealthAnswer.of(services.gpu_health.quarantine(host, parse_pci_address(address), body.reason))
+
+
+@router.post("/{host}/{address}/empty", status_code=202)
+def empty(host: HostInPath, address: AddressInPath, body: EmptyGpuBody, services: ServicesOf) -> MaintenanceAnswer:
+    """Empty a GPU. Close it, and declare that its VMs move to other hosts; the host serves on."""
+    gpu = parse_pci_address(address)
+    return maintenance_answer(services, services.maintenances.drain(host, body.to_request(), gpu))
 
 
 @router.post("/{host}/{address}/return")

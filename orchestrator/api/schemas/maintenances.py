@@ -61,6 +61,23 @@ class DrainHostBody(StrictForm, example={"policy": "move", "reason": "a fan is r
         return WantedDrain(policy=self.policy, parallel=self.parallel, max_bytes_per_s=limit, when=when)
 
 
+class EmptyGpuBody(StrictForm, example={"reason": "it is reset"}):
+    """How a GPU is emptied: its VMs move to other hosts, running ones shut down for it when their tenants' policies let
+    them be."""
+
+    parallel: int = Field(default=4, ge=1, le=64)
+    """So many VMs move at once."""
+    bandwidth_mib: int | None = Field(default=None, ge=1, le=MAX_BANDWIDTH_MIB)
+    """MiB a second that each of them takes at most; null: as fast as it goes."""
+    reason: str = Field(default="", max_length=MAX_REASON, pattern=LINE_PATTERN)
+    """Why; tenants with VMs there are told."""
+
+    def to_request(self) -> WantedDrain:
+        limit = None if self.bandwidth_mib is None else self.bandwidth_mib * MIB
+        when = planned(None, None, self.reason)
+        return WantedDrain(parallel=self.parallel, max_bytes_per_s=limit, when=when)
+
+
 class EvacuateHostBody(StrictForm, example={"confirm": "gpu-7", "fence": "agent"}):
     """That a host is dead, and who says so."""
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Final, get_args
 import typer
 
 from orchestrator.cli.ages import show_span, show_time
+from orchestrator.cli.commands.maintenance import Parallel, Reason, finish, followed
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import render_details, show, shown, width
-from orchestrator.cli.parameters import Host, Sort
+from orchestrator.cli.parameters import Bandwidth, Host, Sort, Wait, bandwidth_mib
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, render_table, show_list, time
 from orchestrator.cli.tree import new_group
@@ -128,6 +129,26 @@ def quarantine(ctx: typer.Context, host: Host, address: Gpu, reason: Why) -> Non
     session = session_of(ctx)
     answer = session.client.quarantine_gpu(host, parse_pci_address(address), reason)
     show(answer, session.format, lambda: [f"nothing new is put on GPU {shown(answer['gpu'])} of {host}"])
+
+
+@app.command("empty")
+def empty(
+    ctx: typer.Context,
+    host: Host,
+    address: Gpu,
+    parallel: Parallel = 4,
+    bandwidth: Bandwidth = None,
+    reason: Reason = "",
+    wait: Wait = True,
+) -> None:
+    """Close a GPU and move its VMs to other hosts; the host serves on.
+
+    It is quarantined until 'health return'. 'maintenance' shows, pauses and cancels it.
+    """
+    session = session_of(ctx)
+    wanted = {"parallel": parallel, "reason": reason, **bandwidth_mib(bandwidth)}
+    begun = session.client.empty_gpu(host, parse_pci_address(address), wanted)
+    finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
 @app.command("return")

@@ -141,6 +141,7 @@ def details(maintenance: Mapping[str, Any]) -> list[str]:
     pairs = [
         ("id", shown(maintenance["id"])),
         ("what", shown(maintenance["title"])),
+        *([("GPU", shown(maintenance["gpu"]))] if maintenance["gpu"] else []),
         *([("reason", shown(maintenance["reason"]))] if maintenance["reason"] else []),
         ("state", shown(maintenance["state"]) + (", longer than planned" if maintenance["overran"] else "")),
         ("planned", _planned(maintenance)),

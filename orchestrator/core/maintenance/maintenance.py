@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT, DailyWindow
+from orchestrator.core.vms.vm import Vm
 
 Act = Literal["upgrade", "drain", "evacuate", "defragment"]
 """What is done to the hosts: ``upgrade``: they get another driver; ``drain``: they are emptied for whatever a person
@@ -218,10 +219,23 @@ class Maintenance:
     """Of the same, for profiles of which more or fewer fit then."""
     cold: bool = False
     """Of the same: VMs that may not move while they run are shut down for it, where their tenants let them be."""
+    gpu: str | None = None
+    """PCI address of the one GPU that is emptied, on a host that serves on; None: hosts are meant whole."""
+
+    @property
+    def serves_on(self) -> bool:
+        """Its hosts do, and are neither cordoned nor emptied."""
+        return self.act == "defragment" or self.gpu is not None
+
+    def concerns(self, vm: Vm) -> bool:
+        """Whether the VM, which has a place on one of its hosts, has to leave it."""
+        return self.gpu is None or (vm.deallocated is None and any(device.gpu == self.gpu for device in vm.devices))
 
     @property
     def title(self) -> str:
         """What it is called in messages."""
+        if self.gpu is not None:
+            return "the drain of a GPU"
         return f"the driver upgrade to {self.version}" if self.act == "upgrade" else _TITLES[self.act]
 
     def is_open(self, now: float) -> bool:
@@ -253,8 +267,8 @@ def leave_of(maintenance: Maintenance, vm: str, tenant: str, policies: Mapping[s
 
 
 def turn_on(maintenances: Iterable[Maintenance], host: str) -> tuple[Maintenance, HostTurn] | None:
-    """The one that is under way on that host. A defragmentation is not: the host serves on, and others may begin."""
-    others = (maintenance for maintenance in maintenances if maintenance.act != "defragment")
+    """The one that is under way on that host. Where the host serves on none is, and others may begin."""
+    others = (maintenance for maintenance in maintenances if not maintenance.serves_on)
     turns = ((maintenance, turn) for maintenance in others for turn in maintenance.hosts)
     return next(((its, turn) for its, turn in turns if turn.host == host and turn.phase in UNDER_WAY), None)
 

@@ -20,6 +20,7 @@ from orchestrator.core.gpu.health_states import (
     quarantined,
     returned,
 )
+from orchestrator.core.hosts.host import Host
 from orchestrator.operations.gpu_health import gpu_faults
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
@@ -127,13 +128,29 @@ class GpuHealthService:
             return _known(tx, host, gpu)
 
 
-def _known(tx: Transaction, name: str, gpu: str) -> KnownHealth:
-    host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
+def close_for_mending(tx: Transaction, host: Host, gpu: str, now: float, reason: str) -> None:
+    """It stays closed when its faults are over: nothing new comes onto it while it is emptied, or before it is reset.
+
+    :raises NotFound: ``gpu.not_ours``"""
+    check_ours(host, gpu)
+    before = host.health_of(gpu)
+    if before is None or before.state != "quarantined":
+        cause = ": ".join(filter(None, ["it is emptied", reason, "" if before is None else before.cause]))
+        tx.gpu_health.put(host.name, gpu, quarantined(before, now, by=actor(), reason=cause), changed=True)
+
+
+def check_ours(host: Host, gpu: str) -> None:
+    """:raises NotFound: ``gpu.not_ours``"""
     if gpu not in host.managed_gpus:
         raise NotFound(
             "gpu.not_ours",
-            f"GPU {gpu} of host {name} was not given to us",
-            hint=f"'vgpuctl gpu list --host {name}' tells which were",
+            f"GPU {gpu} of host {host.name} was not given to us",
+            hint=f"'vgpuctl gpu list --host {host.name}' tells which were",
         )
+
+
+def _known(tx: Transaction, name: str, gpu: str) -> KnownHealth:
+    host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
+    check_ours(host, gpu)
     signals = {} if snapshot is None else {seen.address: seen.signals for seen in snapshot.gpus}
     return KnownHealth(host=name, gpu=gpu, health=host.health_of(gpu) or GpuHealth(), signals=signals.get(gpu, ()))

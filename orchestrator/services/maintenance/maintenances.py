@@ -36,6 +36,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.fencing import Fencing
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import running_operation
+from orchestrator.services.hosts.gpu_health import close_for_mending
 from orchestrator.services.maintenance.waits import AT_REST, TO_STOP, PlannedMaintenances, overridden_by, waits_of
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
@@ -106,26 +107,29 @@ class MaintenanceService:
         with self.store.read() as tx:
             return PlannedMaintenances(tx, self.clock.now())
 
-    def drain(self, host: str, wanted: WantedDrain) -> Maintenance:
+    def drain(self, host: str, wanted: WantedDrain, gpu: str | None = None) -> Maintenance:
         """From now on, or from when that was said, the host is emptied; it serves again when somebody uncordons it.
+        ``gpu``: PCI address of the one GPU that is emptied; it is closed at once, and stays closed.
 
-        :raises NotFound: ``host.unknown``; :raises InvalidInput: ``maintenance.past``
+        :raises NotFound: ``host.unknown``, ``gpu.not_ours``; :raises InvalidInput: ``maintenance.past``
         :raises Conflict: ``host.busy``: another maintenance is under way there, or another drain declared"""
         now = self.clock.now()
         with self.store.begin() as tx:
-            tx.hosts.get(host)
+            standing = tx.hosts.get(host)
             _check_no_other(tx, host)
+            if gpu is not None:
+                close_for_mending(tx, standing, gpu, tx.time.no_earlier(now), wanted.when.reason)
             drain = Maintenance(
                 id=self.ids.new_uuid(), act="drain", policy=wanted.policy, max_unavailable=1, canary=0,
                 failure_budget=0, created_at=now, hosts=(HostTurn(host=host),), reason=wanted.when.reason,
                 parallel=wanted.parallel, max_bytes_per_s=wanted.max_bytes_per_s,
                 starts_at=wanted.when.begin(now), ends_by=wanted.when.end(now),
-                overridden=overridden_by(tx, (host,), wanted.policy),
+                overridden=overridden_by(tx, (host,), wanted.policy), gpu=gpu,
             )  # fmt: skip
             tx.maintenances.add(drain)
-            tx.audit.append(
-                at=now, actor=actor(), action=f"drain_host {wanted.policy}", subject=host, outcome="accepted"
-            )
+            action = f"drain_host {wanted.policy}" if gpu is None else "empty_gpu"
+            subject = host if gpu is None else f"{host}/{gpu}"
+            tx.audit.append(at=now, actor=actor(), action=action, subject=subject, outcome="accepted")
         self.advance()
         return self.get(drain.id)
 
@@ -290,7 +294,11 @@ def _planned_for(tx: Transaction, vm: Vm) -> list[Maintenance]:
         its
         for its in active
         if any(move.vm == vm.id and move.state == "waiting" for move in its.moves)
-        or (its.act != "defragment" and any(turn.host == vm.host and turn.phase in TO_STOP for turn in its.hosts))
+        or (
+            its.act != "defragment"
+            and its.concerns(vm)
+            and any(turn.host == vm.host and turn.phase in TO_STOP for turn in its.hosts)
+        )
     ]
     if not due or vm.state in AT_REST:
         hint = f"'vgpuctl show-vm {vm.spec.name} --tenant {vm.spec.tenant}' tells of one when it is declared"

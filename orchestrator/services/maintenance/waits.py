@@ -76,7 +76,7 @@ def _who_may_wait(
 ) -> Iterable[Vm]:
     """Each once. Of many waiting hosts not all VMs are read: most tenants let theirs be stopped."""
     if maintenance.policy != "tenant":
-        return (vm for host in hosts for vm in tx.vms.list(host=host))
+        return (vm for host in hosts for vm in tx.vms.list(host=host) if maintenance.concerns(vm))
     vms = {vm.id: vm for tenant in policies for vm in tx.vms.list(tenant=tenant)}
     return (vms | {vm.id: vm for name in maintenance.chosen if (vm := tx.vms.find_id(name))}).values()
 
@@ -150,6 +150,7 @@ class PlannedMaintenances:
         self._now, self._on = now, dict[str, tuple[Maintenance, HostTurn]]()
         self._moves = dict[str, tuple[Maintenance, HostTurn]]()
         """By id, VMs of a defragmentation."""
+        self._of_gpus = dict[tuple[str, str], tuple[Maintenance, HostTurn]]()
         for maintenance in by_beginning(tx.maintenances.active()):
             if maintenance.act == "defragment":
                 to_move = (move for move in maintenance.moves if move.state in {"waiting", "moving"})
@@ -157,13 +158,16 @@ class PlannedMaintenances:
                 continue
             phases = UNDER_WAY if maintenance.state in OVER else _NOT_ENDED
             for turn in maintenance.hosts:
-                if turn.phase in phases and (turn.phase in UNDER_WAY or turn.host not in self._on):
+                if maintenance.gpu is not None and turn.phase in phases:
+                    self._of_gpus[turn.host, maintenance.gpu] = (maintenance, turn)
+                elif turn.phase in phases and (turn.phase in UNDER_WAY or turn.host not in self._on):
                     self._on[turn.host] = (maintenance, turn)
-        self._policies = tx.policies.maintenance() if self._on or self._moves else {}
+        self._policies = tx.policies.maintenance() if self._on or self._moves or self._of_gpus else {}
 
     def of(self, vm: Vm) -> PlannedMaintenance | None:
         """None: it is not stopped for maintenance. One that is stopped already has it until it starts again."""
-        maintenance, turn = self._on.get(vm.host, self._moves.get(vm.id, (None, None)))
+        of_gpu = (its for key, its in self._of_gpus.items() if key[0] == vm.host and its[0].concerns(vm))
+        maintenance, turn = self._on.get(vm.host, self._moves.get(vm.id, next(of_gpu, (None, None))))
         if maintenance is None or turn is None:
             return None
         if maintenance.act == "defragment" and vm.state not in AT_REST:
