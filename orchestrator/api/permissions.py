@@ -125,6 +125,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/gpu-health/{host}/{address}": Rule("pool", _WATCH),
     "POST /v1/gpu-health/{host}/{address}/quarantine": Rule("pool", _OPERATE),
     "POST /v1/gpu-health/{host}/{address}/empty": Rule("pool", _OPERATE),
+    "POST /v1/gpu-health/{host}/{address}/reset": Rule("pool", _OPERATE),
     "POST /v1/gpu-health/{host}/{address}/return": Rule("pool", _OPERATE),
     "POST /v1/gpu-health/{host}/{address}/acknowledge": Rule("pool", _OPERATE),
     "GET /v1/readings/hosts": Rule("pool", _WATCH),

@@ -102,6 +102,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "health explain": ("health explain gpu-1 41:00.0",),
     "health quarantine": ('health quarantine gpu-1 41:00.0 --reason "fan 3 is loud"',),
     "health empty": ('health empty gpu-1 41:00.0 --reason "it is reset"',),
+    "health reset": ("health reset gpu-1 41:00.0",),
     "health return": ('health return gpu-1 41:00.0 --reason "reseated, burnt in"',),
     "health ack": ("health ack gpu-1 41:00.0",),
     "health reset-breaker": ("health reset-breaker",),

@@ -34,6 +34,10 @@ class HealthCalls(SiteCalls):
         """It is closed at once, and its VMs move to other hosts."""
         return self._post(path_of("gpu-health", host, address, "empty"), wanted)
 
+    def reset_gpu(self, host: str, address: str) -> models.Started:
+        """Of one without VMs: it is closed, reset and tried, and then on watch."""
+        return self._post(path_of("gpu-health", host, address, "reset"))
+
     def return_gpu(self, host: str, address: str, reason: str) -> models.GpuHealth:
         return self._post(path_of("gpu-health", host, address, "return"), {"reason": reason})
 

@@ -68,6 +68,7 @@ KINDS = frozenset(
         "provision_vm",
         "release_mig",
         "remove_host",
+        "reset_gpu",
         "rename_vm",
         "attach_volume",
         "detach_volume",

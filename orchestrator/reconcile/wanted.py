@@ -40,8 +40,9 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
         claimed = vm.deallocated is not None or tx.claims.find(vm.id) is not None
         unlicensed = _how_bad(tx, vm.id, now) if vm.id in without else None
         vms.append(ExpectedVm(vm=vm, claimed=claimed, unlicensed=unlicensed))
-    if not all(_over(item, turn) for item in tx.operations.of_subject(host.name)):
-        busy.add(KEEPER)  # a layout may be on its way
+    at_work = {item.id for item in tx.operations.of_subject(host.name) if not _over(item, turn)}
+    if at_work:
+        busy |= {KEEPER, *at_work}  # a layout may be on its way, or a GPU be tried
     for owner in set(_owners(snapshot)) - busy - {item.vm.id for item in vms}:
         operations = tx.operations.of_subject(owner)
         if not all(_over(item, turn) for item in operations) or tx.vms.find_id(owner) is not None:

@@ -12,9 +12,11 @@ from orchestrator.core.ovn import NO_HOSTS
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.changes_in_ovn import ChangesInOvn
+from orchestrator.services.drivers.locks import DriverLockService
 from orchestrator.services.drivers.provisioning import ProvisioningService
 from orchestrator.services.floating_addresses import FloatingAddressService
 from orchestrator.services.hosts.gpu_health import GpuHealthService
+from orchestrator.services.hosts.gpus import CardService
 from orchestrator.services.network_driver import Engines, NetworkDriverService
 from orchestrator.services.network_paths import NetworkPathService
 from orchestrator.services.networks import NetworkService
@@ -38,9 +40,15 @@ def provisioning(store: Store, clock: Clock, ids: Ids, engine: Engine) -> Provis
     return ProvisioningService(store=store, clock=clock, ids=ids, engine=engine, ovn=NO_HOSTS, inspector=None)
 
 
-def gpu_health(store: Store, clock: Clock) -> GpuHealthService:
-    """Of no GPU that is ill."""
-    return GpuHealthService(store=store, clock=clock)
+def of_gpus(
+    store: Store, clock: Clock, ids: Ids, engine: Engine
+) -> tuple[GpuHealthService, CardService, DriverLockService]:
+    """Of no GPU that is ill, and no locked driver."""
+    return (
+        GpuHealthService(store=store, clock=clock),
+        CardService(store=store, engine=engine, clock=clock, ids=ids),
+        DriverLockService(store=store, clock=clock),
+    )
 
 
 def security(

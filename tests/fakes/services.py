@@ -31,7 +31,6 @@ from orchestrator.core.vms.network import Network
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.drivers.bundles import DriverBundleService
-from orchestrator.services.drivers.locks import DriverLockService
 from orchestrator.services.drivers.upgrades import DriverUpgradeService
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Overcommit
@@ -56,7 +55,7 @@ from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves, Snapshots, Suspension
-from tests.fakes.network_engines import gpu_health, leading_outside, network_driver, provisioning, security
+from tests.fakes.network_engines import leading_outside, network_driver, of_gpus, provisioning, security
 from tests.fakes.readings import NetworkReadings, Readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
@@ -361,7 +360,7 @@ class InMemory:
         self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants
         files = BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name)))
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
-        self.driver_locks, self.gpu_health = DriverLockService(store=store, clock=clock), gpu_health(store, clock)
+        self.gpu_health, self.gpu_cards, self.driver_locks = of_gpus(store, clock, ids, engine)
         self.network_driver, outside = network_driver(store, clock), leading_outside(store, clock, ids)
         self.security_groups, self.network_paths, self.network_cards = security(
             store, clock, ids, engine, self.networks

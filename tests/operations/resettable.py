@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from contextlib import closing
@@ -51,6 +52,10 @@ def lasting(table: str, rows: Rows, volatile: Collection[str]) -> Rows:
 
 
 def _timeless(column: str, value: object) -> object:
+    """Of a GPU's health not in which words it is told of."""
+    if column == "health" and value is not None:
+        health: Any = json.loads(value) if isinstance(value, str) else value
+        return health and (health["state"], health.get("mends"))
     return re.sub("created_at[^,]*", "", str(value)) if column == "snapshots" else value
 
 

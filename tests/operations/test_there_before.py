@@ -22,11 +22,12 @@ TWO_WAY = [one for one in SCENES if not (one.forward_only or one.kind in NOTHING
 TAKEN_AWAY = frozenset(
     {"release_mig", "provision_host", "upgrade_driver", "move_vm", "move_vm_cold", "move_running_vm"}
     | {"evacuate_vm", "evacuate_stopped_vm", "suspend_vm", "resume_vm", "create_snapshot"}
-    | {"back_up_vm", "restore_backup", "restore_snapshot"}
+    | {"back_up_vm", "restore_backup", "restore_snapshot", "reset_gpu"}
 )
 """What they do takes something away, or brings another driver, so that taking them back removes nothing. What a host
 has of a VM that is on another one was left by an earlier move: it is replaced, and goes. A VM runs, or its memory is
-on disk. Files of snapshots and copies have names that were drawn for them, and so has a backup."""
+on disk. Files of snapshots and copies have names that were drawn for them, and so has a backup. A
+GPU that is reset goes back to its driver."""
 
 SPARED = frozenset({"resize running mdev", "create from snapshot"})
 """Its GPU has no room for what was there before beside what it puts back; its disk is a copy, whose name was drawn."""

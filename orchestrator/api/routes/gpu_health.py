@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
+from orchestrator.api.http_answers import started
 from orchestrator.api.paging import DEFAULT_LIMIT, SortedPagingOf
 from orchestrator.api.routes.gpus import AddressInPath, HostInPath
 from orchestrator.api.routes.maintenances import answer as maintenance_answer
 from orchestrator.api.schemas.gpu_health import GpuHealthAnswer, GpuReasonBody, PoolHealthAnswer
 from orchestrator.api.schemas.maintenances import EmptyGpuBody, MaintenanceAnswer
+from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.gpu.pci import parse_pci_address
 
@@ -48,6 +50,13 @@ def empty(host: HostInPath, address: AddressInPath, body: EmptyGpuBody, services
     """Empty a GPU. Close it, and declare that its VMs move to other hosts; the host serves on."""
     gpu = parse_pci_address(address)
     return maintenance_answer(services, services.maintenances.drain(host, body.to_request(), gpu))
+
+
+@router.post("/{host}/{address}/reset", status_code=202)
+def reset(response: Response, host: HostInPath, address: AddressInPath, services: ServicesOf) -> StartedAnswer:
+    """Reset a GPU. Close it, reset it and try it; refused while VMs have a place there. If it is well then, it is on
+    watch."""
+    return started(response, services.gpu_cards.reset(host, parse_pci_address(address)))
 
 
 @router.post("/{host}/{address}/return")

@@ -49,7 +49,7 @@ class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
         )  # fmt: skip
 
 
-class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "spared"}):
+class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "mends", "spared"}):
     """Health of one GPU."""
 
     host: str

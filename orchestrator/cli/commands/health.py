@@ -15,6 +15,7 @@ from orchestrator.cli.commands.maintenance import Parallel, Reason, finish, foll
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.parameters import Bandwidth, Host, Sort, Wait, bandwidth_mib
+from orchestrator.cli.progress import follow
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, render_table, show_list, time
 from orchestrator.cli.tree import new_group
@@ -116,11 +117,21 @@ def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
         ("without a new fault since", show_time(answer["clean_since"])),
         ("unfit in a week", f"{answer['became_unfit']} times"),
         ("ends by", shown(None) if ends is None else ends.format(host=answer["host"], gpu=answer["gpu"])),
+        *([("next", line) for line in _next_steps(answer)] if answer["state"] == "unfit" else []),
     ]
     signals = (
         render_table(answer["signals"], SIGNAL_COLUMNS, width()) if answer["signals"] else ["nothing is told of it"]
     )
     return [*render_details(details), "", *signals]
+
+
+def _next_steps(answer: Mapping[str, Any]) -> list[str]:
+    """Commands that help, in their order."""
+    host, gpu = answer["host"], answer["gpu"]
+    helps = {signal["helps"] for signal in answer["signals"] if not signal["waived"]}
+    if "reboot_host" in helps or not answer["signals"]:
+        return [f"vgpuctl host drain {host}", f"reboot host {host}", f"vgpuctl host uncordon {host}"]
+    return [f"vgpuctl health empty {host} {gpu}", f"vgpuctl health reset {host} {gpu}"]
 
 
 @app.command("quarantine")
@@ -141,14 +152,29 @@ def empty(
     reason: Reason = "",
     wait: Wait = True,
 ) -> None:
-    """Close a GPU and move its VMs to other hosts; the host serves on.
+    """Close a GPU and move its VMs to other hosts.
 
-    It is quarantined until 'health return'. 'maintenance' shows, pauses and cancels it.
+    Its host serves on. It is quarantined until 'health return'. 'maintenance' shows, pauses and cancels it.
     """
     session = session_of(ctx)
     wanted = {"parallel": parallel, "reason": reason, **bandwidth_mib(bandwidth)}
     begun = session.client.empty_gpu(host, parse_pci_address(address), wanted)
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
+
+
+@app.command("reset")
+def reset(ctx: typer.Context, host: Host, address: Gpu, wait: Wait = True) -> None:
+    """Reset a GPU without VMs, and try it.
+
+    It is closed first; if it is well afterwards it is on watch for a day, else quarantined.
+    """
+    session = session_of(ctx)
+    begun = session.client.reset_gpu(host, parse_pci_address(address))
+    if not wait:
+        show(begun, session.format, lambda: [f"operation {shown(begun['operation'])} started"])
+        return
+    operation = follow(session, str(begun["operation"]))
+    show(operation, session.format, lambda: [f"GPU {shown(address)} of {host} was reset and is well"], name=host)
 
 
 @app.command("return")

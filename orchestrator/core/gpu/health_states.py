@@ -59,6 +59,8 @@ class GpuHealth:
     noted: Noted = ()
     waived: Noted = ()
     """Those that an operator has said are over, or no fault."""
+    mends: bool = False
+    """Quarantined so that it can be emptied and reset: a reset that goes well ends that."""
     spared: bool = False
     """On watch for a fault that closes GPUs, as the breaker was open."""
 
@@ -140,7 +142,29 @@ def quarantined(before: GpuHealth | None, now: float, *, by: str, reason: str) -
     old = before or GpuHealth(clean_since=now)
     since = old.since if old.state == "quarantined" else now
     cause = one_line(reason, MAX_REASON) or "no reason given"
-    return replace(old, state="quarantined", since=since, cause=cause, by=by, acknowledged=by)
+    return replace(old, state="quarantined", since=since, cause=cause, by=by, acknowledged=by, mends=False)
+
+
+def closed_to_mend(before: GpuHealth | None, now: float, *, by: str, reason: str) -> GpuHealth:
+    """Nothing new comes onto it when its faults are over meanwhile. What a person has said of it stays."""
+    if before is not None and before.state == "quarantined":
+        return before
+    cause = ": ".join(filter(None, [reason, "" if before is None else before.cause]))
+    return replace(quarantined(before, now, by=by, reason=cause), mends=True)
+
+
+def went_well(before: GpuHealth, now: float) -> GpuHealth:
+    """Its reset has: it is on watch for a day. How often it fell stays."""
+    return replace(
+        before, state="watch", since=now, cause=one_line(f"reset: {before.cause}", MAX_REASON), by=None,
+        clean_since=now, acknowledged=None, mends=False,
+    )  # fmt: skip
+
+
+def failed_reset(before: GpuHealth | None, now: float, *, by: str, why: str) -> GpuHealth:
+    """It stays quarantined, and nobody has seen that yet."""
+    cause = one_line(f"its reset failed: {why}", MAX_REASON)
+    return replace(quarantined(before, now, by=by, reason=cause), acknowledged=None)
 
 
 def returned(before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *, by: str, reason: str) -> GpuHealth:

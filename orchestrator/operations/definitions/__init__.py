@@ -60,6 +60,7 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.APPLY_MIG,
         hosts.RELEASE_MIG,
         hosts.ACCEPT_GPUS,
+        hosts.RESET_GPU,
         repairs.CLEAN_UP,
         repairs.SETTLE_LEDGER,
         repairs.MEND_HOST,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import cards, driver, evacuating, host, mig_layout, repairs
+from orchestrator.operations.steps import cards, driver, evacuating, gpu_reset, host, mig_layout, repairs
 
 ADD_HOST = Definition(
     kind="add_host",
@@ -114,3 +114,11 @@ ACCEPT_GPUS = Definition(
     forward_only=True,
 )
 """Until the agent has been told, it refuses to make anything where another card is than it knows."""
+
+RESET_GPU = Definition(
+    kind="reset_gpu",
+    steps=(gpu_reset.CHECK_EMPTY, gpu_reset.RESET, gpu_reset.ANSWERS, gpu_reset.TRY, gpu_reset.QUIET),
+    stuck=gpu_reset.mark_failed,
+    abandoned=lambda _: None,
+)
+"""Of a GPU that is closed; one that is not well afterwards stays so."""

@@ -8,7 +8,7 @@ GPU of each model and mode that the host has.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from orchestrator.catalogue.gpu_tables import tables_of
@@ -32,10 +32,15 @@ from orchestrator.operations.steps.host import back_to_ready
 
 def try_vgpu(context: Context) -> str:
     """What was tried, and on which GPUs nothing could be."""
+    return try_vgpu_on(context, managed_gpus(context.host(), context.observe()))
+
+
+def try_vgpu_on(context: Context, gpus: Sequence[GpuSnapshot]) -> str:
+    """The same, on one of each model and mode among these."""
     remove_probe(context)  # of an attempt before
     results, kinds = list[str](), set[tuple[str, bool]]()
     name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"probe {context.operation_id}"))  # the same in every attempt
-    for gpu in managed_gpus(context.host(), context.observe()):
+    for gpu in gpus:
         kind = (gpu.model, gpu.mig_enabled is True)
         if kind in kinds:
             continue

@@ -17,6 +17,7 @@ from orchestrator.core.gpu.health_states import (
     GpuHealth,
     HealthState,
     acknowledged,
+    closed_to_mend,
     quarantined,
     returned,
 )
@@ -134,9 +135,9 @@ def close_for_mending(tx: Transaction, host: Host, gpu: str, now: float, reason:
     :raises NotFound: ``gpu.not_ours``"""
     check_ours(host, gpu)
     before = host.health_of(gpu)
-    if before is None or before.state != "quarantined":
-        cause = ": ".join(filter(None, ["it is emptied", reason, "" if before is None else before.cause]))
-        tx.gpu_health.put(host.name, gpu, quarantined(before, now, by=actor(), reason=cause), changed=True)
+    after = closed_to_mend(before, now, by=actor(), reason=reason)
+    if after != before:
+        tx.gpu_health.put(host.name, gpu, after, changed=True)
 
 
 def check_ours(host: Host, gpu: str) -> None:

@@ -12,19 +12,23 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import model_name, tables_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
-from orchestrator.core.gpu.health_states import GpuHealth, reason_closed
+from orchestrator.core.gpu.health import closing_fault
+from orchestrator.core.gpu.health_states import GpuHealth, not_waived, reason_closed
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
 from orchestrator.core.names import near
-from orchestrator.core.operation import FINISHED
+from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.gpu_health import gpu_faults
+from orchestrator.operations.steps.gpu_reset import users_of_gpu
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet.view import gpu_view, kept_alone
+from orchestrator.services.hosts.gpu_health import check_ours, close_for_mending
 from orchestrator.services.messages import GpuInfo, Started, TypeUse
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -155,22 +159,62 @@ class CardService:
         with self.store.begin() as tx:
             standing = tx.hosts.get(host)
             for address in named:
-                if address not in standing.managed_gpus:
-                    raise NotFound(
-                        "gpu.not_ours",
-                        f"GPU {address} of host {host} was not given to us",
-                        hint=f"'vgpuctl gpu list --host {host}' tells which were",
-                    )
-            busy = next(
-                (operation for operation in tx.operations.of_subject(host) if operation.state not in FINISHED), None
-            )
-            if busy is not None:
-                raise Conflict(
-                    "host.busy",
-                    f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host}",
-                    hint="wait until it has ended",
-                )
-            operation = new_operation("accept_gpus", standing, clock=self.clock, ids=self.ids)
-            record(tx, operation, host=host, inputs={"addresses": named})
+                check_ours(standing, address)
+            operation = self._begun(tx, standing, "accept_gpus", {"addresses": named})
+        return self._submitted(operation, host)
+
+    def reset(self, host: str, gpu: str) -> Started:
+        """It is closed, reset and tried; then it is on watch, else it is quarantined.
+
+        :raises NotFound: ``host.unknown``, ``gpu.not_ours``
+        :raises Conflict: ``gpu.in_use``: VMs have a place there, or a MIG layout; ``gpu.needs_reboot``,
+            ``host.busy``"""
+        with self.store.begin() as tx:
+            standing, snapshot = tx.hosts.get(host), tx.hosts.snapshot(host)
+            check_ours(standing, gpu)
+            seen = next((item for item in snapshot.gpus if item.address == gpu), None) if snapshot else None
+            if snapshot is None or seen is None:
+                hint = f"'vgpuctl host drain {host}', reboot it; is it not there then, reseat or replace it"
+                raise Conflict("gpu.needs_reboot", f"GPU {gpu} is not on its bus", hint=hint)
+            _check_resettable(tx, standing, snapshot, gpu)
+            close_for_mending(tx, standing, gpu, tx.time.no_earlier(self.clock.now()), "it is reset")
+            of_gpu: dict[str, object] = {
+                "gpu": gpu,
+                "model": model_name(seen),
+                "driver": seen.driver,
+                "mig": seen.mig_enabled is True,
+            }
+            operation = self._begun(tx, standing, "reset_gpu", of_gpu)
+        return self._submitted(operation, host)
+
+    def _submitted(self, operation: Operation, host: str) -> Started:
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=host)
+
+    def _begun(self, tx: Transaction, host: Host, kind: str, inputs: dict[str, object]) -> Operation:
+        """:raises Conflict: ``host.busy``"""
+        busy = next((item for item in tx.operations.of_subject(host.name) if item.state not in FINISHED), None)
+        if busy is not None:
+            raise Conflict(
+                "host.busy",
+                f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host.name}",
+                hint="wait until it has ended",
+            )
+        operation = new_operation(kind, host, clock=self.clock, ids=self.ids)
+        record(tx, operation, host=host.name, inputs=inputs)
+        return operation
+
+
+def _check_resettable(tx: Transaction, host: Host, snapshot: HostSnapshot, gpu: str) -> None:
+    """:raises Conflict: ``gpu.in_use``, ``gpu.needs_reboot``"""
+    vms = users_of_gpu(tx, host.name, gpu)
+    if vms:
+        hint = f"'vgpuctl health empty {host.name} {gpu}' moves those that have a place elsewhere"
+        raise Conflict("gpu.in_use", f"VMs have a place on GPU {gpu}: {', '.join(vms)}", hint=hint)
+    if any(layout.gpu == gpu for layout in host.mig_layouts):
+        hint = f"'vgpuctl mig release {host.name}' first: containers of the host may use it"
+        raise Conflict("gpu.in_use", f"GPU {gpu} is kept for a MIG layout", hint=hint)
+    closing = closing_fault(not_waived(gpu_faults(tx, host, snapshot, gpu), host.health_of(gpu)))
+    if closing is not None and closing.remedy == "reboot_host":
+        hint = f"'vgpuctl host drain {host.name}', reboot it, 'vgpuctl host uncordon {host.name}'"
+        raise Conflict("gpu.needs_reboot", f"a reset is no help: {closing.signal.words}", hint=hint)

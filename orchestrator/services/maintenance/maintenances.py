@@ -118,7 +118,7 @@ class MaintenanceService:
             standing = tx.hosts.get(host)
             _check_no_other(tx, host)
             if gpu is not None:
-                close_for_mending(tx, standing, gpu, tx.time.no_earlier(now), wanted.when.reason)
+                close_for_mending(tx, standing, gpu, tx.time.no_earlier(now), wanted.when.reason or "it is emptied")
             drain = Maintenance(
                 id=self.ids.new_uuid(), act="drain", policy=wanted.policy, max_unavailable=1, canary=0,
                 failure_budget=0, created_at=now, hosts=(HostTurn(host=host),), reason=wanted.when.reason,

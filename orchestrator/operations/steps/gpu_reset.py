@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU that is closed and empty is reset and tried before VMs get it again. The kernel resets it by what it knows of
+the GPU (``reset_method``) on its way back from vfio-pci, as after every VM that had all of it: its driver takes it
+anew, and its virtual functions are switched as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.core.actions.host_actions import BindVfio, RestoreDriver, SetMigMode
+from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
+from orchestrator.core.gpu.health import GpuSignal, closing_fault
+from orchestrator.core.gpu.health_states import failed_reset, not_waived, went_well
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.operations.context import Context
+from orchestrator.operations.gpu_health import ACTOR, gpu_faults
+from orchestrator.operations.step import Step
+from orchestrator.operations.steps.driver import POLL_S, remove_probe, try_vgpu_on
+from orchestrator.store.transaction import Transaction
+
+BACK_WITHIN_S: Final = 120.0
+QUIET_S: Final = 30.0
+"""So long after the trial nothing new may be told of it."""
+
+
+def users_of_gpu(tx: Transaction, host: str, gpu: str) -> tuple[str, ...]:
+    """``tenant/name`` of the VMs with a place on it, running or not."""
+    vms = (vm for vm in tx.vms.list(host=host) if vm.deallocated is None)
+    return tuple(sorted(vm.full_name for vm in vms if any(device.gpu == gpu for device in vm.devices)))
+
+
+def _gpu(context: Context) -> GpuSnapshot:
+    """:raises Retryable: ``gpu.missing``: it is not on its bus, yet or any more"""
+    address = context.text("gpu")
+    seen = next((gpu for gpu in context.observe().gpus if gpu.address == address), None)
+    if seen is None:
+        raise Retryable(
+            "gpu.missing", f"GPU {address} is not there", hint="reboot its host; reseat it if that is no help"
+        )
+    return seen
+
+
+def _check_empty(context: Context) -> str:
+    with context.world.store.read() as tx:
+        health = tx.hosts.get(context.host_name).health_of(context.text("gpu"))
+        vms = users_of_gpu(tx, context.host_name, context.text("gpu"))
+    if health is None or health.state != "quarantined" or vms:
+        raise Conflict("gpu.in_use", "the GPU was returned, or VMs have a place on it", hint="begin it again")
+    return health.cause
+
+
+def _reset(context: Context) -> str:
+    gpu, model = context.text("gpu"), context.text("model")
+    if context.inputs.get("mig") is True:
+        context.perform(SetMigMode(gpu=gpu, on=False))
+    context.perform(BindVfio(vm=context.operation_id, gpu=gpu, model=model))
+    _back_to_driver(context)
+    return model
+
+
+def _back_to_driver(context: Context) -> None:
+    gpu = context.text("gpu")
+    context.perform(RestoreDriver(vm=context.operation_id, gpu=gpu))
+    if context.inputs.get("mig") is True:
+        context.perform(SetMigMode(gpu=gpu, on=True))
+
+
+def _undo_reset(context: Context) -> None:
+    _back_to_driver(context)
+    _mark(context, mends=True)
+
+
+def _remains(context: Context) -> tuple[str, ...]:
+    return (f"GPU {context.text('gpu')} of host {context.host_name}: vfio-pci may have it, or its reset has failed",)
+
+
+def _answers(context: Context) -> str:
+    """:raises Fatal: ``gpu.not_well``: not within :data:`BACK_WITHIN_S`"""
+    clock = context.world.clock
+    end = clock.monotonic() + BACK_WITHIN_S
+    while True:
+        try:
+            wrong = _wrong_with(context, _gpu(context))
+        except WorldError as error:
+            wrong = error.message
+        if wrong is None:
+            return "its driver has it, and nothing is wrong with it"
+        if clock.monotonic() > end:
+            raise _not_well(context, wrong)
+        context.pause(POLL_S)
+
+
+def _wrong_with(context: Context, gpu: GpuSnapshot) -> str | None:
+    if gpu.driver != context.text("driver") or gpu.problems:
+        return ", ".join(gpu.problems) or f"{gpu.driver or 'no driver'} has it"
+    with context.world.store.read() as tx:
+        host, snapshot = tx.hosts.get(context.host_name), tx.hosts.snapshot(context.host_name)
+        enabled = gpu.address in tx.hosts.enabled_by_us(context.host_name)
+        faults = () if snapshot is None else gpu_faults(tx, host, snapshot, gpu.address)
+    closing = closing_fault(not_waived(faults, host.health_of(gpu.address)))
+    if closing is not None:
+        return closing.signal.words
+    lacks = enabled and gpu.sriov_total_vfs and not gpu.sriov_enabled_vfs
+    return "its virtual functions are not back" if lacks else None
+
+
+def _try(context: Context) -> str:
+    return try_vgpu_on(context, [_gpu(context)])
+
+
+def _stays_quiet(context: Context) -> str:
+    """:raises Fatal: ``gpu.not_well``: something new was told of it meanwhile"""
+    before = _gpu(context).signals
+    context.pause(QUIET_S)
+    new = [signal for signal in _gpu(context).signals if signal not in before]
+    if new:
+        raise _not_well(context, _words(new))
+    with context.begin() as tx:
+        host, gpu = tx.hosts.get(context.host_name), context.text("gpu")
+        health = host.health_of(gpu)
+        if health is None:
+            return "it was returned meanwhile"
+        if not health.mends:
+            return f"it stays {health.state}: {health.cause}"
+        now = tx.time.no_earlier(context.world.clock.now())
+        tx.gpu_health.put(host.name, gpu, went_well(health, now), changed=True)
+    return "it is on watch"
+
+
+def _not_well(context: Context, wrong: str) -> Fatal:
+    return Fatal(
+        "gpu.not_well",
+        f"GPU {context.text('gpu')} is not well after its reset: {wrong}",
+        hint="nvidia-bug-report.sh on its host collects what NVIDIA's support asks for; reboot the host, or replace it",
+    )
+
+
+def _words(signals: Iterable[GpuSignal]) -> str:
+    return "; ".join(signal.words for signal in signals)
+
+
+def mark_failed(context: Context) -> None:
+    """Its driver may not have it: no other reset opens it, a person does."""
+    _mark(context, mends=False)
+
+
+def _mark(context: Context, *, mends: bool) -> None:
+    """Why its reset has failed. One whose reset was cancelled is as before; so is one that a person quarantined."""
+    with context.begin() as tx:
+        error = tx.operations.get(context.operation_id).operation.error or {}
+        host, gpu = tx.hosts.get(context.host_name), context.text("gpu")
+        before = host.health_of(gpu)
+        if before is not None and (before.mends or before.by == ACTOR) and "message" in error:
+            now = tx.time.no_earlier(context.world.clock.now())
+            after = failed_reset(before, now, by=ACTOR, why=str(error["message"]))
+            tx.gpu_health.put(host.name, gpu, replace(after, mends=mends), changed=True)
+
+
+CHECK_EMPTY = Step(name="gpu_empty.1", title="it is empty", do=_check_empty, no_undo_reason="it only observes")
+RESET = Step(name="reset_gpu.1", title="reset", do=_reset, undo=_undo_reset, remains=_remains)
+ANSWERS = Step(name="gpu_answers.1", title="the GPU answers", do=_answers, no_undo_reason="it only observes")
+TRY = Step(
+    name="probe_gpu.1", title="try a vGPU", do=_try, undo=remove_probe,
+    remains=lambda context: (f"vGPU of {context.operation_id} on GPU {context.text('gpu')}, made to try it",),
+)  # fmt: skip
+QUIET = Step(name="gpu_quiet.1", title="it stays well", do=_stays_quiet, no_undo_reason="it is the last step")
