@@ -42,6 +42,7 @@ from orchestrator.ports.timers import TimerHealth
 from orchestrator.reconcile.backups import BackupKeeper
 from orchestrator.reconcile.dead_hosts import DeadHosts
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
+from orchestrator.reconcile.ill_gpus import IllGpus
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.maintenances import MaintenanceKeeper
 from orchestrator.reconcile.reconciler import Reconciler
@@ -211,6 +212,7 @@ def build(
         **northbound_rounds(engines, store, world.clock, lambda: living.leads),
         "dead hosts": dead.round,
         "backups": BackupKeeper(backups=services.backups, time=time, leads=lambda: living.leads).round,
+        "ill GPUs": IllGpus(store, services.maintenances, services.gpu_cards, settings.gpus_reset_a_day).round,
         "retention": retention.round,
         "events": events.round,
         "audit": services.tenancy.audit.seal,
@@ -383,13 +385,9 @@ def reconciler_of(
 ) -> Reconciler:
     """What observes the hosts of one world and repairs what is safe."""
     repairer = Repairer(
-        store=world.store,
-        engine=engine,
-        clock=world.clock,
-        ids=world.ids,
+        store=world.store, engine=engine, clock=world.clock, ids=world.ids, policy=settings.auto_repair,
         pacing=Pacing(world.clock, per_hour=settings.auto_repairs_per_hour),
-        policy=settings.auto_repair,
-    )
+    )  # fmt: skip
     return Reconciler(
         store=world.store,
         observer=observer,

@@ -156,7 +156,7 @@ def closed_to_mend(before: GpuHealth | None, now: float, *, by: str, reason: str
 def went_well(before: GpuHealth, now: float) -> GpuHealth:
     """Its reset has: it is on watch for a day. How often it fell stays."""
     return replace(
-        before, state="watch", since=now, cause=one_line(f"reset: {before.cause}", MAX_REASON), by=None,
+        before, state="watch", since=now, cause="it was reset and is well", by=None,
         clean_since=now, acknowledged=None, mends=False,
     )  # fmt: skip
 

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs that are unfit are emptied and reset by themselves, where the site says so: one of a host, so many a day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Fatal
+from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.health_states import Breaker
+from orchestrator.reconcile.ill_gpus import IllGpus
+from orchestrator.services.maintenance.maintenances import WantedDrain
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import no_fault
+from tests.operations.moves import MIGRATABLE, OTHER, hosts, where
+from tests.operations.test_driver_upgrades import go_on
+
+DAY_S = 86400.0
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """``train`` on the first GPU of its host."""
+    made = control_plane(tmp_path)
+    hosts(made)
+    with made.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
+    vm = create_vm("train", profile=MIGRATABLE.name)
+    made.services.vms.create(replace(vm, host=L40S_HOST, gpu=made.machine(L40S_HOST).gpus[0].address))
+    made.engine.drain()
+    yield made
+    made.store.close()
+
+
+def struck(plane: ControlPlane, number: int = 0, xid: int = 95, at: int = 10) -> None:
+    plane.machine(L40S_HOST).gpus[number].signals = (GpuSignal(name=f"xid-{xid}", at=at),)
+    plane.findings.observe(L40S_HOST)
+
+
+def round_of(plane: ControlPlane, a_day: int = 1) -> None:
+    """One, and all that it begins to its end."""
+    services = plane.services
+    IllGpus(plane.store, services.maintenances, services.gpu_cards, a_day).round()
+    go_on(plane) if services.maintenances.list() else None
+    plane.engine.drain()
+
+
+def states(plane: ControlPlane) -> list[str]:
+    """Of the host's GPUs."""
+    addresses = (gpu.address for gpu in plane.machine(L40S_HOST).gpus)
+    return [plane.services.gpu_health.get(L40S_HOST, address).health.state for address in addresses]
+
+
+def resets(plane: ControlPlane) -> int:
+    with plane.store.read() as tx:
+        return sum(operation.kind == "reset_gpu" for operation in tx.operations.list())
+
+
+def test_an_unfit_gpu_is_emptied_then_reset_then_on_watch_and_nothing_more_is_done(plane: ControlPlane) -> None:
+    struck(plane)
+    round_of(plane)
+    assert (where(plane)["train"], states(plane)) == ((OTHER, "running"), ["quarantined", "healthy"])
+    round_of(plane)
+    assert states(plane) == ["watch", "healthy"]
+    round_of(plane)
+    assert (resets(plane), len(plane.services.maintenances.list())) == (1, 1)
+
+
+@pytest.mark.parametrize("why", ["off", "breaker", "needs a reboot", "watch alone"])
+def test_nothing_is_done_by_itself_where_nobody_has_said_so_or_it_is_no_help(plane: ControlPlane, why: str) -> None:
+    struck(plane, xid={"needs a reboot": 79, "watch alone": 63}.get(why, 95))
+    if why == "breaker":
+        with plane.store.begin() as tx:
+            tx.gpu_health.put_breaker(Breaker(opened=1.0, why="a test"))
+    if why == "needs a reboot":
+        reboot = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+        plane.machine(L40S_HOST).gpus[0].signals = (GpuSignal(name="xid-154", text=reboot, at=9),)
+        plane.findings.observe(L40S_HOST)
+    round_of(plane, a_day=0 if why == "off" else 5)
+    assert plane.services.maintenances.list() == ()
+    assert where(plane)["train"] == (L40S_HOST, "running")
+
+
+def test_one_gpu_of_a_host_at_once_and_no_more_of_the_site_in_a_day_than_it_says(plane: ControlPlane) -> None:
+    struck(plane, 0)
+    struck(plane, 1)
+    for _ in range(3):
+        round_of(plane, a_day=1)
+    assert sorted(states(plane)) == ["unfit", "watch"]
+    plane.world.clock.sleep(DAY_S + 1)
+    for _ in range(3):
+        round_of(plane, a_day=1)
+    assert (states(plane), resets(plane)) == (["healthy", "watch"], 2)
+
+
+def test_a_gpu_whose_vm_has_no_place_elsewhere_waits_for_it_and_is_not_reset(plane: ControlPlane) -> None:
+    plane.services.hosts.cordon(OTHER, None)
+    struck(plane)
+    for _ in range(3):
+        round_of(plane, a_day=5)
+    assert (where(plane)["train"], resets(plane)) == ((L40S_HOST, "running"), 0)
+    assert states(plane)[0] == "quarantined"
+
+
+def test_a_reset_that_failed_and_a_gpu_that_a_person_empties_are_left_to_people(plane: ControlPlane) -> None:
+    ill, other = (gpu.address for gpu in plane.machine(L40S_HOST).gpus)
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(), other)
+    with plane.store.begin() as tx:
+        health = tx.hosts.get(L40S_HOST).health_of(other)
+        assert health is not None
+        tx.gpu_health.put(L40S_HOST, other, replace(health, by="uid:1000"), changed=False)
+    go_on(plane)
+    struck(plane)
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("gpu.stubborn", "no") if (moment, name) == ("before", "BindVfio") else None
+    )
+    for _ in range(4):
+        round_of(plane, a_day=5)
+    plane.hosts.strike = no_fault
+    assert (states(plane), resets(plane)) == (["quarantined", "quarantined"], 1)
+    assert "its reset failed" in plane.services.gpu_health.get(L40S_HOST, ill).health.cause
