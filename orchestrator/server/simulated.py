@@ -20,6 +20,7 @@ from orchestrator.core.errors import Fatal, InvalidInput, error_from_dict
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.tenancy.tenant import digest_of
 from orchestrator.core.vms.image import NewImage
+from orchestrator.operations.gpu_health import judge_gpus
 from orchestrator.server.bootstrap import IN_MEMORY_SITE, App, build
 from orchestrator.server.reach import Reach, images_of
 from orchestrator.server.settings import Settings
@@ -119,7 +120,7 @@ def _enrol(store: Store, link: HostsLink) -> None:
         known = tx.hosts.addresses()
         if all(image.name != IMAGE for image in tx.images.list()):
             tx.images.add(InMemoryImages().named(NewImage(name=IMAGE, source=IMAGE), now))
-    new = link.enrol(known)
+    new, ill = link.enrol(known), dict[str, HostSnapshot]()
 
     def look(address: str) -> tuple[str, str, HostSnapshot]:
         name = address.removesuffix(DOMAIN)
@@ -129,6 +130,12 @@ def _enrol(store: Store, link: HostsLink) -> None:
         """Some are on their way while others are written."""
         with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
             for at in range(0, len(new), _AHEAD):
-                yield from pool.map(look, new[at : at + _AHEAD])
+                for name, address, snapshot in pool.map(look, new[at : at + _AHEAD]):
+                    if any(gpu.signals for gpu in snapshot.gpus):
+                        ill[name] = snapshot
+                    yield name, address, snapshot
 
     record_enrolled(store, seen(), now)
+    with store.begin() as tx:
+        for name, snapshot in ill.items():
+            judge_gpus(tx, tx.hosts.get(name), snapshot, now)

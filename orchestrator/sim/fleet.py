@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.catalogue.catalogue import Catalogue
 from orchestrator.catalogue.geometries import KINDS
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.hosts.cpus import HugePages, NumaNode
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.units import GIB
@@ -140,6 +141,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
             machine.driver_version = group.driver or machine.driver_version
             machine.refuses_drivers = frozenset(group.refuses_drivers)
             machine.readings = group.readings
+            machine.signals = tuple(GpuSignal(name=name) for name in group.signals)
             machine.pools = {name: pools.setdefault(name, SimulatedPool(name)) for name in group.pools}
             machine.backups = backups
             machine.sticky_drivers = frozenset(group.sticky_drivers)

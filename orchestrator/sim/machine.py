@@ -9,6 +9,7 @@ from typing import Final, Literal
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
+from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.hosts.bridges import Bridge
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.hosts.domain import DiskLimits, MadeAs
@@ -177,6 +178,8 @@ class SimulatedMachine:
     up_at: float = 0.0
     """It boots until then."""
     readings: ReadingsPace = "live"
+    signals: tuple[GpuSignal, ...] = ()
+    """Of its first GPU, until that is reset or the host reboots."""
     copying: dict[str, tuple[str, HostAction]] = field(default_factory=dict)
     """VM → what is copied for it, and the operation that asks for that."""
     foreign: set[str] = field(default_factory=set)
@@ -228,6 +231,7 @@ class SimulatedMachine:
         """Domains stay defined and do not run; the kernel forgets everything. Virtual functions are on again, as the
         agent has them on before any controller asks; what VMs need besides is left to the controllers."""
         self.boot += 1
+        self.signals = ()
         switched_on = [gpu for gpu in self.kernel.gpus if gpu.functions]
         self.kernel.reboot()
         for gpu in switched_on:

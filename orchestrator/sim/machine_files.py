@@ -42,7 +42,7 @@ _KEPT: Final = {
         SimulatedMachine,
         {
             "boot", "driver_version", "up_at", "ledger", "domains", "volumes", "bases", "seeds", "nvram", "data",
-            "images", "networks",
+            "images", "networks", "signals",
         },
     ),
 }  # fmt: skip

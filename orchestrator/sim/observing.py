@@ -155,6 +155,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         mig_profiles=tuple(row.name for row in kind.profiles),
         problems=() if machine.is_ours(gpu) else ("another card is there than was accepted",),
         instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
+        signals=machine.signals if gpu is machine.kernel.gpus[0] else (),
         **observed_settings(machine, gpu),
         licences=_licences(machine, gpu),
         metadata=_metadata(machine, gpu) if kind.types and gpu.driver != VFIO else None,

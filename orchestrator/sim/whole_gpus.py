@@ -62,6 +62,8 @@ def reset(machine: SimulatedMachine, gpu: SimulatedGpu) -> None:
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "")
         raise Fatal("gpu.reset_failed", f"GPU {gpu.address} did not come back from its reset", details=name) from error
+    if gpu is machine.kernel.gpus[0]:
+        machine.signals = ()
 
 
 def activate(machine: SimulatedMachine, action: ActivateFabricPartition) -> ActionResult:

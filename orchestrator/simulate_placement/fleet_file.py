@@ -48,6 +48,8 @@ class HostGroup(BaseModel):
     """Of the same: versions that come only over a reboot, because the module before them stays in use."""
     readings: Literal["live", "slow", "silent"] = "live"
     """Of the same: whether what GPUs and VMs do is told each ten seconds, told late, or not told."""
+    signals: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{1,40}$")]] = Field(default_factory=list, max_length=8)
+    """Of the same: what each host's first GPU tells of itself until it is reset, by the names of ``health rules``."""
     numa_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     """Of the same: nodes among which CPUs, memory and GPUs are divided."""
     hugepages_gib: dict[Literal["2M", "1G"], Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=dict)
