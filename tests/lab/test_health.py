@@ -41,3 +41,24 @@ def test_an_xid_closes_its_gpu_within_a_minute_and_return_opens_it_beside_a_vm_t
     product.ok("delete-vm", "another", "beside", "--yes")
     enrolled.shell(f"echo vgpuctl: GPU {gpu} was reset >/dev/kmsg")
     assert product.run("doctor", "-o", "json").json() == []
+
+
+@pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
+def test_an_unfit_gpu_is_reset_once_it_is_empty_and_on_watch_with_its_functions_as_before(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    product.ok(*enrolled.request("ill"))
+    gpu = product.json("show-vm", "ill")["devices"][0]["gpu"]
+    functions = product.json("gpu", "show", enrolled.name, gpu)["virtual_functions"]
+    lab("fault", enrolled.name, "0", "xid", "95", "Uncontained ECC error")
+    deadline = time.monotonic() + 60
+    while _state(enrolled, gpu) != "unfit":
+        assert time.monotonic() < deadline, product.run("health", "show").out
+        time.sleep(2)
+    refused = product.refused(5, "health", "reset", enrolled.name, gpu)
+    assert "default/ill" in refused.err
+    product.ok("delete-vm", "ill", "--yes")
+    product.ok("health", "reset", enrolled.name, gpu)
+    assert _state(enrolled, gpu) == "watch"
+    assert product.json("gpu", "show", enrolled.name, gpu)["virtual_functions"] == functions
+    product.ok(*enrolled.request("again", "--gpu", gpu))
+    product.ok("delete-vm", "again", "--yes")
