@@ -27,6 +27,7 @@ REPORTS = tuple(
         "moves",
         "readings",
         "networks",
+        "health",
     )
 )
 
