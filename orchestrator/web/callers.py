@@ -25,6 +25,7 @@ NAVIGATION: Final = (
     ("Networks", "/web/networks", "GET /v1/networks"),
     ("Security groups", "/web/security-groups", "GET /v1/security-groups"),
     ("Volumes", "/web/volumes", "GET /v1/volumes"),
+    ("Backups", "/web/backups", "GET /v1/backups"),
     ("Tenants", "/web/tenants", "GET /v1/tenants"),
     ("Drivers", "/web/drivers", "GET /v1/driver-check"),
     ("Bundles", "/web/bundles", "GET /v1/driver-bundles"),

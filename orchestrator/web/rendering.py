@@ -44,7 +44,18 @@ _COMMANDS: Final[dict[str, frozenset[str]]] = {
     "Map": frozenset({"gpu list", "gpu map", "gpu show"}),
     "Hosts": frozenset({"host list", "host show", "host cordon", "host uncordon"}),
     "VMs": frozenset(
-        {"list-vms", "show-vm", "create-vm", "start-vm", "stop-vm", "restart-vm", "delete-vm", "extend-vm"}
+        {
+            "list-vms",
+            "show-vm",
+            "create-vm",
+            "start-vm",
+            "stop-vm",
+            "restart-vm",
+            "delete-vm",
+            "extend-vm",
+            "vm snapshot",
+            "vm resize-disk",
+        }
     ),
     "Operations": frozenset({"operation list", "operation show", "operation retry"}),
     "Findings": frozenset({"doctor"}),
@@ -55,6 +66,7 @@ _COMMANDS: Final[dict[str, frozenset[str]]] = {
     "Volumes": frozenset(
         {"volume list", "volume create", "volume attach", "volume detach", "volume resize", "volume delete"}
     ),
+    "Backups": frozenset({"backup list", "backup run", "backup restore", "backup verify", "backup delete"}),
     "Tenants": frozenset({"tenant list", "tenant create", "tenant delete", "quota show", "quota set", "token create"}),
     "Drivers": frozenset({"driver check"}),
     "Bundles": frozenset({"driver bundle"}),

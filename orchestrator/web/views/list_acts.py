@@ -96,6 +96,10 @@ def _of_tenant(row: Row) -> bool:
     return row["tenant"] is not None
 
 
+def _is_taken(row: Row) -> bool:
+    return row["taken_of"] is not None
+
+
 def _in(*states: str) -> Callable[[Row], bool]:
     return lambda row: row["state"] in states
 
@@ -147,6 +151,53 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
         _deletion(
             "delete", "DELETE /v1/volumes/{name}", query=("tenant",), same="id", shown=lambda row: row["vm"] is None
         ),
+    ),
+    "disk": (
+        ListAct(
+            "take",
+            "Take a snapshot of its disk",
+            "POST /v1/vms/{name}/snapshots",
+            (Typed("snapshot", "Name of the snapshot"),),
+            ("tenant",),
+            of_list=True,
+            body=lambda given: {"name": given["snapshot"]},
+        ),
+        ListAct(
+            "grow",
+            "Make its disk larger",
+            "POST /v1/vms/{name}/disk",
+            (Typed("size_bytes", "Size, like 80GiB", disk_bytes),),
+            ("tenant",),
+            of_list=True,
+        ),
+        _deletion(
+            "restore",
+            "POST /v1/vms/{name}/snapshots/{snapshot}/restore",
+            "Put in the disk's place",
+            query=("tenant",),
+            typed="snapshot",
+            shown=_is_taken,
+        ),
+        _deletion("delete", "DELETE /v1/vms/{name}/snapshots/{snapshot}", query=("tenant",), typed="snapshot"),
+    ),
+    "backups": (
+        ListAct(
+            "new",
+            "New backup",
+            "POST /v1/backups",
+            (_VM, _TENANT, Typed("target", "Target; empty: the only one", required=False)),
+            of_list=True,
+        ),
+        ListAct(
+            "restore",
+            "Put back into a stopped VM",
+            "POST /v1/backups/{id}/restore",
+            (_VM,),
+            ("tenant",),
+            shown=_is_taken,
+        ),
+        ListAct("verify", "Verify", "POST /v1/backups/{id}/verify", query=("tenant",), shown=_is_taken),
+        _deletion("delete", "DELETE /v1/backups/{id}", query=("tenant",), typed="vm_name"),
     ),
     "networks": (
         ListAct(

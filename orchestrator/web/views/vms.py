@@ -20,6 +20,8 @@ from orchestrator.web.login import Page
 from orchestrator.web.rendering import LIVE, READINGS, address, part_of, render
 from orchestrator.web.views import readings
 from orchestrator.web.views.acts import Form, RefusedAct, carry_out, confirmed, render_acts, unchanged
+from orchestrator.web.views.list_acts import LIST_ACTS
+from orchestrator.web.views.lists import carry_out_in_list, unplaced
 from orchestrator.web.views.paging import list_page
 
 VMS_ON_A_PAGE: Final = 100
@@ -63,9 +65,25 @@ async def _vm(request: Request, refused: RefusedAct | None, *, forecast: Any = N
         values["placement"] = await _placement_of(api, shown, values["operations"])
     if part not in {LIVE, READINGS}:
         values |= await _moves(request, tenant, name)
+        values |= _snapshots(shown, refused)
     if part != LIVE:
         values["readings_now"] = await readings.of_vm(api, tenant, name)
     return render_acts(request, "vm.html", values, refused)
+
+
+def _snapshots(vm: Mapping[str, Any], refused: RefusedAct | None) -> dict[str, Any]:
+    """Of its disk, and what can be done to them and to it."""
+    about, acts = {"name": vm["name"], "tenant": vm["tenant"]}, LIST_ACTS["disk"]
+    rows = [{**about, "snapshot": its["name"], **its, "name": vm["name"]} for its in vm["snapshots"]]
+    of_disk = refused is not None and refused.act.startswith(tuple(f"{act.name} " for act in acts))
+    gone = unplaced(refused, (acts, [*rows, about])) if of_disk else None
+    return {"snapshots": rows, "acts": acts, "about": about, "unplaced": gone}
+
+
+async def act_on_disk(request: Request) -> Response:
+    """``POST /web/vms/{tenant}/{name}/disk/{act}``"""
+    own = address("vms", request.path_params["tenant"], request.path_params["name"])
+    return await carry_out_in_list(request, "disk", request.path_params["act"], _vm, own)
 
 
 async def _moves(request: Request, tenant: str, name: str) -> dict[str, Any]:
@@ -188,4 +206,5 @@ ROUTES: Final[dict[tuple[str, str], Page]] = {
     ("POST", "/web/vms/{tenant}/{name}/forecast"): forecast,
     ("POST", "/web/vms/{tenant}/{name}/maintenance"): choose_maintenance,
     ("POST", "/web/vms/{tenant}/{name}/{act}"): power,
+    ("POST", "/web/vms/{tenant}/{name}/disk/{act}"): act_on_disk,
 }

@@ -14,6 +14,7 @@ from orchestrator.api.permissions import RULES
 from orchestrator.api.request_keys import WITHOUT
 from orchestrator.core.maintenance.maintenance import Planned
 from orchestrator.core.tenancy.tenant import Member
+from orchestrator.core.units import GIB
 from orchestrator.services.maintenance.maintenances import WantedDrain
 from orchestrator.web.views.list_acts import LIST_ACTS
 from tests.contract.web.conftest import FROM_A_PAGE, Site, local_browser
@@ -60,6 +61,50 @@ def test_a_volume_is_made_and_deleted_by_the_name_that_is_typed(site: Site) -> N
     done(send(browser, "/web/volumes", "/web/volumes/act/delete", "data", confirm="data"))
     site.plane.engine.drain()
     assert site.plane.services.volumes.list(None) == ()
+
+
+def test_a_vm_is_backed_up_verified_and_has_its_disk_back_by_the_page_of_backups(site: Site) -> None:
+    browser, plane = site.logged_in(site.token("default", "tenant-user")), site.plane
+    plane.services.backup_targets.create("nas")
+    done(send(browser, "/web/backups", "/web/backups/act/new", vm="train", tenant="default"))
+    assert list(forms(browser.get("/web/backups").text)) == ["/web/backups/act/new", "/web/backups/act/delete"]
+    plane.engine.drain()
+    assert "running" in browser.get("/web/backups").text
+    done(send(browser, "/web/backups", "/web/backups/act/verify"))
+    plane.engine.drain()
+    runs = send(browser, "/web/backups", "/web/backups/act/restore", vm="train")
+    assert (runs.status_code, "vm.busy" in runs.text) == (409, True)
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    done(send(browser, "/web/backups", "/web/backups/act/restore", vm="train"))
+    plane.engine.drain()
+    assert send(browser, "/web/backups", "/web/backups/act/delete", confirm="other").status_code == 400
+    done(send(browser, "/web/backups", "/web/backups/act/delete", confirm="train"))
+    plane.engine.drain()
+    assert plane.services.backups.list(None) == ()
+
+
+def test_a_vms_page_takes_snapshots_of_its_disk_puts_them_back_and_makes_it_larger(site: Site) -> None:
+    browser, plane, page = site.logged_in(site.token("default", "tenant-user")), site.plane, "/web/vms/default/train"
+
+    def act(name: str, **typed: str) -> Any:
+        answer = send(browser, page, f"{page}/disk/{name}", **typed)
+        plane.engine.drain()
+        return answer
+
+    done(act("take", snapshot="before"))
+    done(act("grow", size_bytes="80GiB"))
+    assert plane.services.vms.get("default", "train").spec.disk_bytes == 80 * GIB
+    assert "disk.shrinks" in act("grow", size_bytes="1GiB").text
+    assert "snapshot.exists" in act("take", snapshot="before").text
+    assert act("restore", confirm="another").status_code == 400
+    assert "vm.busy" in act("restore", confirm="before").text
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    done(act("restore", confirm="before"))
+    done(act("delete", confirm="before"))
+    assert plane.services.vms.get("default", "train").snapshots == ()
+    assert f"{page}/disk/delete" not in forms(browser.get(page).text)
 
 
 def test_a_form_of_a_thing_that_is_gone_takes_nothing_of_the_same_name(site: Site) -> None:

@@ -383,7 +383,7 @@ def test_a_tenant_s_map_names_who_has_what_of_its_own_alone(site: Site) -> None:
 def test_the_heads_of_a_list_s_columns_lead_to_it_in_their_order(site: Site, path: str) -> None:
     browser = site.logged_in(site.token("*", "admin"))
     heads = re.findall(r'<th scope="col"><a href="(\?sort=[^"]+)"', browser.get(f"/web/{path}").text)
-    if path not in {"volumes", "bundles"}:  # which have nothing in this test
+    if path not in {"volumes", "bundles", "backups"}:  # which have nothing in this test
         assert heads
     for head in heads:
         page = browser.get(f"/web/{path}{head}")
