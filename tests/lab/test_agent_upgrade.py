@@ -40,7 +40,8 @@ def test_a_host_gets_the_newer_servers_agent_and_its_vms_run_on_in_the_same_proc
 ) -> None:
     state, tree = tmp_path / "state", tree_with_another_agent(tmp_path / "older")
     state.mkdir()
-    (state / "config.yaml").write_text("guest_seen_seconds: 0\n")
+    # Of a copied tree the sandbox has the package alone, and Python would look for it where it is installed.
+    (state / "config.yaml").write_text("guest_seen_seconds: 0\nansible_sandbox: none\n")
     with running_server(state, module=SERVE, tree=tree):
         first = of_the_older_version(state, tree, t4)
         process, agent = first.running_since("kept"), told_of(first)["software"]["agent"]
