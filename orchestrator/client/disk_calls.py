@@ -72,9 +72,13 @@ class DiskCalls:
     def backup_targets(self) -> list[models.BackupTarget]:
         return self._get(path_of("backup-targets"))
 
-    def create_backup_target(self, name: str) -> models.BackupTarget:
-        """Hosts have it mounted at ``backups/NAME`` of the agent's directory."""
-        return self._post(path_of("backup-targets"), {"name": name})
+    def create_backup_target(self, name: str, secret: str | None = None) -> models.BackupTarget:
+        """Hosts have it mounted at ``backups/NAME`` of the agent's directory. ``secret``: of one that has backups."""
+        return self._post(path_of("backup-targets"), {"name": name} | ({} if secret is None else {"secret": secret}))
+
+    def limit_backup_target(self, name: str, max_bytes_per_s: int) -> models.BackupTarget:
+        """Of each backup that is made there; 0: none."""
+        return self.connection.call("PATCH", path_of("backup-targets", name), {"max_bytes_per_s": max_bytes_per_s})
 
     def delete_backup_target(self, name: str) -> None:
         self._delete(path_of("backup-targets", name))
@@ -106,6 +110,9 @@ class DiskCalls:
     def backups(self, tenant: str | None) -> list[models.Backup]:
         """Oldest first; None: of all tenants that you may know of."""
         return self.connection.pages(path_of("backups"), {} if tenant is None else {"tenant": tenant})
+
+    def backup(self, backup_id: str, tenant: str) -> models.Backup:
+        return self._get(path_of("backups", backup_id), tenant=tenant)
 
     def create_backup(self, vm: str, tenant: str, target: str | None) -> models.Started:
         """Of the disk of a VM, which may run. ``target``: None: the only one."""

@@ -20,6 +20,7 @@ from orchestrator.store.tables import metadata
 backup_targets: Final = Table(
     "backup_targets", metadata,
     Column("name", String(63), primary_key=True), Column("created_at", Float, nullable=False),
+    Column("max_bytes_per_s", BigInteger, nullable=False),
 )  # fmt: skip
 backups: Final = Table(
     "backups", metadata,
@@ -60,6 +61,10 @@ class Backups:
             hint = near(name, known, "vgpuctl backup target list")
             raise NotFound("backup.target_unknown", f"no backup target is called {name[:63]!a}", hint=hint)
         return known[name]
+
+    def limit_target(self, name: str, max_bytes_per_s: int) -> None:
+        its = update(backup_targets).where(backup_targets.c.name == name)
+        self._db.execute(its.values(max_bytes_per_s=max_bytes_per_s))
 
     def remove_target(self, name: str) -> None:
         """:raises Conflict: ``backup.target_in_use``"""

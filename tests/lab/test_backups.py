@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backups of a VM on a lab host into a directory that is mounted there: made while its guest runs, the second one adds
-little more than was written, and what the first one holds is on the disk again."""
+little more than was written, a policy makes and verifies a third, and what each holds is on the disk again."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def _backups(enrolled: Enrolled) -> list[dict[str, object]]:
     return found
 
 
+def _made_and_verified_by(enrolled: Enrolled, policy: str) -> dict[str, object]:
+    """The newest one, once the server has made and verified it by itself. The policy's period began long ago."""
+    span = ("--every", "366d", "--verify-every", "366d")
+    enrolled.product.ok("backup", "policy", "create", policy, *span, "--keep-daily", "1")
+    patience = time.monotonic() + 600
+    while not (newest := _backups(enrolled)[-1])["verified_at"]:
+        assert time.monotonic() < patience, enrolled.product.json("backup", "policy", "show", policy)
+        time.sleep(5)
+    assert (newest["policy"], newest["taken_of"]) == (policy, "running")
+    enrolled.product.ok("backup", "policy", "delete", policy, "--yes")
+    return newest
+
+
 def test_a_disk_is_again_as_it_was_when_it_was_backed_up(enrolled: Enrolled) -> None:
     product, target = enrolled.product, f"{_AGENT}/backups/nas"
     before = enrolled.shell(_FILES).split()
@@ -60,8 +74,10 @@ def test_a_disk_is_again_as_it_was_when_it_was_backed_up(enrolled: Enrolled) -> 
         assert first["taken_of"] == "running"
         added = int(str(second["added_bytes"]))
         assert _MIB <= added <= 8 * _MIB, f"{added} bytes for one MiB, in chunks of up to 8"
+        _write(enrolled, "third")
+        third = _made_and_verified_by(enrolled, "nightly")
         product.ok("stop-vm", "train")
-        for backup, text in ((first, "first"), (second, "second")):
+        for backup, text in ((first, "first"), (second, "second"), (third, "third")):
             product.ok("backup", "verify", str(backup["id"]))
             product.ok("backup", "restore", "train", str(backup["id"]), "--yes")
             product.ok("start-vm", "train")
@@ -69,8 +85,8 @@ def test_a_disk_is_again_as_it_was_when_it_was_backed_up(enrolled: Enrolled) -> 
             product.ok("stop-vm", "train")
         enrolled.clear()
         assert enrolled.shell(_FILES).split() == before
-        assert len(_backups(enrolled)) == 2, "they outlive their VM"
-        for backup in (first, second):
+        assert len(_backups(enrolled)) == 3, "they outlive their VM"
+        for backup in (first, second, third):
             product.ok("backup", "delete", str(backup["id"]), "--yes")
         product.ok("backup", "target", "delete", "nas", "--yes")
     finally:

@@ -237,6 +237,53 @@ def test_a_host_whose_target_is_another_directory_does_not_end_the_record(plane:
     assert fake_backups.key_of(backup.id) not in plane.machine(T4_HOST).written
 
 
+def test_a_target_that_was_lost_goes_on_with_its_secret(plane: ControlPlane) -> None:
+    """Its repositories have passwords of that."""
+    first, secret = own.the_backup(plane), secret_of(plane)
+    before = plane.machine(T4_HOST).written[fake_backups.password_of(first.id)]
+    with plane.store.begin() as tx:
+        tx.backups.remove(first.id)
+    plane.services.backup_targets.delete("nas")
+    for wrong in ("", secret[1:], secret.upper(), f"{secret}0"):
+        with pytest.raises(InvalidInput) as refused:
+            plane.services.backup_targets.create("nas", wrong)
+        assert refused.value.code == "backup.secret_invalid"
+        assert not wrong or wrong not in str(refused.value)
+    plane.services.backup_targets.create("nas", secret)
+    do(plane, own.run)
+    assert plane.machine(T4_HOST).written[fake_backups.password_of(own.the_backup(plane).id)] == before
+
+
+def test_what_a_target_may_be_written_in_a_second_is_told_to_hosts(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    original = fake_actions.perform_on
+
+    def heard(machine: Any, action: Any) -> ActionResult:
+        if isinstance(action, StoreBackup):
+            told.append(action.max_bytes_per_s)
+        return original(machine, action)
+
+    monkeypatch.setattr("tests.fakes.fake_host.perform_on", heard)
+    for limit in (0, 50 * 2**20, 0):
+        assert plane.services.backup_targets.limit("nas", limit).max_bytes_per_s == limit
+        do(plane, own.run)
+    assert told == [0, 50 * 2**20, 0]
+    with pytest.raises(InvalidInput) as slow:
+        plane.services.backup_targets.limit("nas", 1)
+    assert slow.value.code == "backup.limit_invalid"
+
+
+def test_one_is_shown_by_how_its_id_begins_to_its_tenant_alone(plane: ControlPlane) -> None:
+    plane.services.tenancy.tenants.create("lab")
+    backup = own.the_backup(plane)
+    assert plane.services.backups.get("default", backup.id[:8]) == backup
+    with pytest.raises(NotFound) as hidden:
+        plane.services.backups.get("lab", backup.id)
+    assert hidden.value.code == "backup.unknown"
+
+
 def test_of_several_targets_one_has_to_be_named(plane: ControlPlane) -> None:
     plane.services.backup_targets.create("other")
     with pytest.raises(InvalidInput) as which:

@@ -95,10 +95,22 @@ class Repository:
             raise
         return False
 
-    def add(self, file: Path, tag: str) -> str:
-        """By how many bytes it grew."""
+    def add(self, file: Path, tag: str, max_bytes_per_s: int) -> str:
+        """By how many bytes it grew. ``max_bytes_per_s``: written there; 0: as much as goes."""
+        limit = ("--limit-upload", str(max_bytes_per_s // 1024)) if max_bytes_per_s else ()
         with file.open("rb") as disk:
-            words = ("backup", "--json", "--host", "vgpuctl", "--tag", tag, "--stdin", "--stdin-filename", _FILE)
+            words = (
+                "backup",
+                *limit,
+                "--json",
+                "--host",
+                "vgpuctl",
+                "--tag",
+                tag,
+                "--stdin",
+                "--stdin-filename",
+                _FILE,
+            )
             output = self._unlocked(lambda: self._run(*words, stdin=disk))  # nothing is read before it has the lock
         summary = next(line for line in reversed(output.splitlines()) if '"summary"' in line)
         return str(json.loads(summary)["data_added"])
@@ -225,7 +237,7 @@ class BackupsOfDisks:
         with files.scratch(source) as raw:
             of_base: ImageFormat = "raw" if base.suffix == ".raw" else "qcow2"
             to_raw(source, raw, base=base, base_format=of_base, limit_s=limit, ended=ended)
-            return ActionResult(changed=True, message=repository.add(raw, action.backup))
+            return ActionResult(changed=True, message=repository.add(raw, action.backup, action.max_bytes_per_s))
 
     def fetch(self, action: FetchBackup, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``backup.missing``, ``backup.no_target``, ``backup.no_restic``

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
+from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located, started
@@ -16,7 +17,7 @@ from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.visibility import watches_pool
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
-from orchestrator.core.vms.backup import Backup, BackupTarget
+from orchestrator.core.vms.backup import MAX_BYTES_PER_S, Backup, BackupTarget
 from orchestrator.core.vms.disk_snapshot import TakenOf
 
 IdInPath = Annotated[str, Path(alias="id", max_length=MAX_NAME, description="Its id, or how that begins")]
@@ -27,6 +28,16 @@ class CreateBackupTargetBody(StrictForm, example={"name": "nas"}):
 
     name: Name
     """What it is called."""
+    secret: str | None = Field(default=None, max_length=MAX_NAME, repr=False)
+    """Of a directory that has backups already, as POST /v1/backup-targets/{name}/secret showed it; null: a new one."""
+
+
+class LimitBackupTargetBody(StrictForm, example={"max_bytes_per_s": 104857600}):
+    """New values."""
+
+    copied_from = (BackupTarget,)
+
+    max_bytes_per_s: int = Field(ge=0, le=MAX_BYTES_PER_S)
 
 
 class BackupTargetAnswer(CopiedAnswer, copies=BackupTarget):
@@ -98,7 +109,13 @@ def list_targets(services: ServicesOf) -> list[BackupTargetAnswer]:
 def create_target(response: Response, body: CreateBackupTargetBody, services: ServicesOf) -> BackupTargetAnswer:
     """Create a backup target. Hosts that have mounted it have it."""
     located(response, "backup-targets", body.name)
-    return BackupTargetAnswer.of(services.backup_targets.create(body.name))
+    return BackupTargetAnswer.of(services.backup_targets.create(body.name, body.secret))
+
+
+@targets.patch("/{name}")
+def limit_target(name: NameInPath, body: LimitBackupTargetBody, services: ServicesOf) -> BackupTargetAnswer:
+    """Limit a backup target. How much each backup that is made writes there, from the next one on."""
+    return BackupTargetAnswer.of(services.backup_targets.limit(name, body.max_bytes_per_s))
 
 
 @targets.delete("/{name}", status_code=204)
@@ -121,6 +138,15 @@ def list_backups(
     watching, visible = watches_pool(caller), caller.visible(tenant)
     shown = paging.cut(services.backups.list(visible), lambda backup: (f"{backup.created_at:020.6f}", backup.id))
     return [BackupAnswer.copied(backup, host=backup.host if watching else None) for backup in shown]
+
+
+@backups.get("/{id}")
+def get_backup(
+    backup_id: IdInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> BackupAnswer:
+    """Get a backup."""
+    backup = services.backups.get(tenant, backup_id)
+    return BackupAnswer.copied(backup, host=backup.host if watches_pool(caller) else None)
 
 
 @backups.post("", status_code=202)

@@ -8,11 +8,12 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands import backup_policy
 from orchestrator.cli.commands.vm_views import TAKEN
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.files import write_new
-from orchestrator.cli.output import show
+from orchestrator.cli.files import MAX_KEY_BYTES, read_text, write_new
+from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Sort, Tenant, Wait, listed_tenant
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, format_of, session_of
@@ -21,6 +22,8 @@ from orchestrator.cli.tree import new_group
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
+from orchestrator.core.units import parse_size, show_size
+from orchestrator.core.vms.backup import MAX_BYTES_PER_S, MIN_BYTES_PER_S
 
 app = new_group("Backups of VMs' disks, which outlive VMs and hosts.")
 target_app = new_group("Mounted directories for backups.")
@@ -38,6 +41,13 @@ ToTarget = Annotated[
     str | None, typer.Option("--target", help="Target that it goes to; else the only one.", callback=_target_name)
 ]
 OfVm = Annotated[str | None, typer.Option("--vm", help="Only those of VMs that are or were called so.")]
+OldSecret = Annotated[
+    Path | None,
+    typer.Option("--secret-file", metavar="FILE", help="Secret of a directory that has backups; else a new one."),
+]
+MaxBytes = Annotated[
+    str, typer.Option("--max-bytes-per-s", help="What each backup writes there in a second, like 50MiB; 0: any.")
+]
 SecretFile = Annotated[Path, typer.Argument(metavar="FILE", help="File that is made, for its owner alone.")]
 
 COLUMNS: Final = (
@@ -51,7 +61,11 @@ COLUMNS: Final = (
     size("ADDED", "added_bytes"),
     age(),
 )
-TARGETS: Final = (field("NAME", "name", Fit.WHOLE), age())
+TARGETS: Final = (
+    field("NAME", "name", Fit.WHOLE),
+    size("LIMIT", "max_bytes_per_s", text=lambda limit: f"{show_size(limit)}/s" if limit else "none"),
+    age(),
+)
 
 
 @app.command("run")
@@ -73,6 +87,13 @@ def list_backups(
     show_list(
         [backup for backup in backups if vm in {None, backup["vm_name"]}], COLUMNS, format_of(ctx), "no backups", sort
     )
+
+
+@app.command("show")
+def show_backup(ctx: typer.Context, backup: BackupId, tenant: Tenant = "default") -> None:
+    """Show a backup."""
+    made = session_of(ctx).client.backup(backup, tenant)
+    show(made, format_of(ctx), lambda: _lines(made), name=made["id"])
 
 
 @app.command("restore")
@@ -106,15 +127,31 @@ def delete(
 
 
 @target_app.command("create")
-def create_target(ctx: typer.Context, name: TargetName) -> None:
+def create_target(ctx: typer.Context, name: TargetName, secret_file: OldSecret = None) -> None:
     """Make a directory known that hosts have mounted for backups.
 
     At /var/lib/vgpuctl-agent/backups/TARGET, of any kind that files may be written to.
     """
     session = session_of(ctx)
-    made = session.client.create_backup_target(name)
+    old = None if secret_file is None else read_text(secret_file, what="secret_file", max_bytes=MAX_KEY_BYTES).strip()
+    made = session.client.create_backup_target(name, old)
     keep = f"keep its secret elsewhere: vgpuctl backup target secret {name} FILE"
     show(made, session.format, lambda: [f"backup target {name} is made", keep], name=name)
+
+
+@target_app.command("set")
+def set_target(ctx: typer.Context, name: TargetName, max_bytes_per_s: MaxBytes) -> None:
+    """Limit how much each backup writes to a target in a second.
+
+    From the next backup on. Agents that do not know it yet refuse it.
+    """
+    session = session_of(ctx)
+    most = 0 if max_bytes_per_s == "0" else parse_size(
+        max_bytes_per_s, field="max_bytes_per_s", at_least=MIN_BYTES_PER_S, at_most=MAX_BYTES_PER_S
+    )  # fmt: skip
+    target = session.client.limit_backup_target(name, most)
+    limit = f"{show_size(most)} a second" if most else "no limit"
+    show(target, session.format, lambda: [f"backups to target {name} have {limit}"], name=name)
 
 
 @target_app.command("list")
@@ -142,6 +179,21 @@ def delete_target(ctx: typer.Context, name: TargetName, yes: Yes = False) -> Non
     confirm("delete backup target", [name], yes=yes)
     session.client.delete_backup_target(name)
     show({"deleted": name}, session.format, lambda: [f"backup target {name} is deleted"], name=name)
+
+
+def _lines(backup: Json) -> list[str]:
+    added = backup["added_bytes"]
+    return render_details([
+        ("backup", shown(backup["id"])),
+        ("VM", f"{shown(backup['vm_name'])} of tenant {shown(backup['tenant'])}"),
+        ("repository", f"{shown(backup['target'])}/{shown(backup['vm'])}"),
+        ("host", shown(backup["host"])),
+        ("policy", shown(backup["policy"])),
+        ("taken", TAKEN[backup["taken_of"]]),
+        ("size", show_size(backup["size_bytes"]) + ("" if added is None else f", {show_size(added)} added")),
+        ("made", show_time(backup["created_at"])),
+        ("verified", "never" if backup["verified_at"] is None else show_time(backup["verified_at"])),
+    ])  # fmt: skip
 
 
 def _finish(session: CliSession, started: Json, sentence: str, *, wait: bool) -> None:

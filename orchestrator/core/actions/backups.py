@@ -5,8 +5,11 @@ password is for the agent alone, and in no text of it."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from orchestrator.core.actions.host_actions import DeleteVolume, HostAction
+
+_SLOWEST_BYTES_PER_S: Final = 20_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,7 @@ class UsesRepository(HostAction):
     @property
     def limit_s(self) -> int:
         """Seconds that it may take in all: a target that is slow has 20 MB/s."""
-        return 1800 + self.size_bytes // 20_000_000
+        return 1800 + self.size_bytes // _SLOWEST_BYTES_PER_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,13 @@ class StoreBackup(UsesRepository):
     """File name of the VM's disk."""
     volume: str
     """File name of the snapshot of it."""
+    max_bytes_per_s: int = 0
+    """Written to the target; 0: as much as goes."""
+
+    @property
+    def limit_s(self) -> int:
+        slowest = min(_SLOWEST_BYTES_PER_S, self.max_bytes_per_s or _SLOWEST_BYTES_PER_S)
+        return 1800 + self.size_bytes // slowest
 
     @property
     def vm(self) -> str:

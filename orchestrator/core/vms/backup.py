@@ -17,6 +17,8 @@ DIRECTORY: Final = "backups"
 """Targets are mounted below it, in the agent's directory."""
 MAX_OF_TENANT: Final = 10_000
 """Backups, in all targets."""
+MIN_BYTES_PER_S: Final = 1024**2
+MAX_BYTES_PER_S: Final = 1024**4
 _SHORTEST_ID: Final = 6
 """Digits of an id by which a backup may be called."""
 
@@ -29,6 +31,8 @@ class BackupTarget:
     """What it is called, and its directory on hosts."""
     created_at: float
     """Seconds since the epoch, UTC."""
+    max_bytes_per_s: int = 0
+    """So much each backup that is made writes there in a second; 0: as much as goes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,10 @@ def _not_claimed(context: Context) -> None:
 
 def _store(context: Context) -> str:
     vm, members = context.known_vm(), _members(context)
-    message = copied(context, StoreBackup(disk=vm.volume, volume=file_of(context), **members)).message
+    with context.world.store.read() as tx:
+        most = tx.backups.target(members["target"]).max_bytes_per_s
+    stored = StoreBackup(disk=vm.volume, volume=file_of(context), max_bytes_per_s=most, **members)
+    message = copied(context, stored).message
     added = int(message) if message.isdecimal() else None
     taken_of = next(its.taken_of for its in vm.snapshots if its.id == context.text("snapshot_id")) or "stopped"
     context.write_at_end(lambda tx: tx.backups.stored(_id(context), taken_of, added))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.backup import MAX_OF_TENANT, Backup, BackupTarget, find_backup
+from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, Backup, BackupTarget, find_backup
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.backups import inputs_of
 from orchestrator.ports.engine import Engine
@@ -27,6 +28,7 @@ from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 _SECRET_BYTES: Final = 32
+_SECRET: Final = re.compile(f"[0-9a-f]{{{2 * _SECRET_BYTES}}}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +38,34 @@ class BackupTargets:
     store: Store
     planner: Planner
 
-    def create(self, name: str) -> BackupTarget:
+    def create(self, name: str, secret: str | None = None) -> BackupTarget:
         """With a secret that passwords of its repositories are derived from. No host is asked: those that have mounted
-        it have it.
+        it have it. ``secret``: of what is mounted there already; None: one is drawn.
 
-        :raises InvalidInput: ``backup_target.name_invalid``; :raises Conflict: ``backup.target_exists``"""
+        :raises InvalidInput: ``backup_target.name_invalid``, ``backup.secret_invalid``
+        :raises Conflict: ``backup.target_exists``"""
+        if secret is not None and not _SECRET.fullmatch(secret):
+            hint = "'vgpuctl backup target secret NAME FILE' writes it, where the target is known"
+            raise InvalidInput("backup.secret_invalid", "that is not the secret of a backup target", hint=hint)
         target = BackupTarget(name=check_name(name, what="backup target"), created_at=self.planner.clock.now())
         with self.store.begin() as tx:
             tx.backups.add_target(target)
-            tx.secrets.put(secret_id(name), secrets.token_hex(_SECRET_BYTES))
+            tx.secrets.put(secret_id(name), secret or secrets.token_hex(_SECRET_BYTES))
             self._note(tx, "create_backup_target", name)
         return target
+
+    def limit(self, name: str, max_bytes_per_s: int) -> BackupTarget:
+        """From the next backup on; 0: as much as goes. Agents that are older than that refuse what is limited.
+
+        :raises NotFound: ``backup.target_unknown``; :raises InvalidInput: ``backup.limit_invalid``"""
+        if 0 < max_bytes_per_s < MIN_BYTES_PER_S:
+            hint = f"0: no limit, or at least {show_size(MIN_BYTES_PER_S)}"
+            raise InvalidInput("backup.limit_invalid", "a backup would never end at that", hint=hint)
+        with self.store.begin() as tx:
+            tx.backups.target(name)
+            tx.backups.limit_target(name, max_bytes_per_s)
+            self._note(tx, "limit_backup_target", name)
+            return tx.backups.target(name)
 
     def list(self) -> tuple[BackupTarget, ...]:
         """By name."""
@@ -89,6 +108,11 @@ class VmBackups:
         """Of these tenants (None: of all), oldest first."""
         with self.store.read() as tx:
             return tx.backups.list(tenants)
+
+    def get(self, tenant: str, backup_id: str) -> Backup:
+        """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
+        with self.store.read() as tx:
+            return find_backup(tx.backups.list((tenant,)), backup_id)
 
     def run(self, tenant: str, vm_name: str, target: str | None) -> Started:
         """Of one that runs, or is stopped. ``target``: None: the only one.

@@ -130,6 +130,16 @@ def site(furnished: Bench) -> Site:
     return made
 
 
+def test_one_writes_no_more_in_a_second_than_it_may(site: Site) -> None:
+    most = 2 * 2**20
+    site.write(os.urandom(3 * most), 0)
+    action = replace(site.take(1), max_bytes_per_s=most)
+    assert action.limit_s == 1800 + SIZE // most
+    began = time.monotonic()
+    site.do(action)
+    assert time.monotonic() - began > 2.5
+
+
 def test_a_disk_is_again_as_it_was_and_the_next_backup_adds_what_was_written(site: Site) -> None:
     before, then = site.names(), site.shown()
     assert 8 * 2**20 < site.back_up(1) < 1.3 * 8 * 2**20

@@ -83,7 +83,7 @@ def test_every_noun_shows_and_lists() -> None:
         command = root.get_command(None, name)
         if hasattr(command, "commands") and name not in {"server", "simulate", "top", "metrics", "health"}:
             found[name] = {"list", "show"} - set(command.commands)
-    alone = {"backup": {"show"}, "mig": {"list"}, "driver": {"list", "show"}}
+    alone = {"mig": {"list"}, "driver": {"list", "show"}}
     assert {name: without for name, without in found.items() if without} == alone
 
 
