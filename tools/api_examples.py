@@ -21,12 +21,14 @@ from orchestrator.api.routes.backups import BackupAnswer
 from orchestrator.api.routes.floating_addresses import FloatingAddressAnswer
 from orchestrator.api.routes.network_paths import NetworkPathAnswer
 from orchestrator.api.routes.network_traffic import NetworkFlowsAnswer, NetworkTrafficAnswer
+from orchestrator.api.routes.volume_snapshots import VolumeSnapshotAnswer
 from orchestrator.api.schemas.vm_parts import DiskSnapshotAnswer, snapshot_members
 from orchestrator.core.northbound.trace import Judgement
 from orchestrator.core.readings.flows import Flow
 from orchestrator.core.security_groups import ANYWHERE, SecurityRule
 from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.disk_snapshot import DiskSnapshot
+from orchestrator.core.vms.volume import Volume
 from orchestrator.services.floating_addresses import FloatingInfo
 from orchestrator.services.network_paths import NetworkPath
 from orchestrator.services.readings.networks import COUNTED, NetworkFlow, NetworkFlows, NetworkTraffic
@@ -142,6 +144,12 @@ FLOWS: Final = NetworkFlows(
 TRAFFIC: Final = NetworkTraffic(vms=("web",), silent=("client",), numbers=dict.fromkeys(COUNTED, 0.0))
 
 
+VOLUME_SNAPSHOT: Final = Volume(
+    id="6b1f0c1e-7a55-4a3f-9f43-0c6d4f7d2a18", tenant="default", name="data/before-upgrade", size_bytes=21474836480,
+    host="gpu-1", vm=None, state="ready", created_at=1796119200.0,
+)  # fmt: skip
+
+
 def examples() -> dict[str, Any]:
     """By the name of the schema."""
     found: dict[str, Any] = {}
@@ -151,6 +159,7 @@ def examples() -> dict[str, Any]:
     found["NetworkPath"] = NetworkPathAnswer.of(PATH).model_dump(mode="json")
     found["FloatingAddress"] = FloatingAddressAnswer.copied(FLOATING).model_dump(mode="json")
     found["DiskSnapshot"] = DiskSnapshotAnswer.model_validate(snapshot_members(SNAPSHOT)).model_dump(mode="json")
+    found["VolumeSnapshot"] = VolumeSnapshotAnswer.of(VOLUME_SNAPSHOT).model_dump(mode="json")
     found["BackupSecret"] = {"secret": "GOOD_FOR_ALL_BACKUPS"}
     found["Backup"] = BackupAnswer.copied(BACKUP).model_dump(mode="json")
     found["NetworkFlows"] = NetworkFlowsAnswer.of(FLOWS).model_dump(mode="json")

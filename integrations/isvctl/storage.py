@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from integrations.isvctl.guest import NOT_REAL, in_guest, uptime_s
 from integrations.isvctl.site import GIB, Results, Site, need, refusal
-from integrations.isvctl.steps import Output, Step, absent
+from integrations.isvctl.steps import Output, Step
 from integrations.isvctl.vm import about
+from vgpuctl import VgpuctlError
 
 TENANT: Final = "isv-storage"
 SHIM_TENANT: Final = "isv-storage-api"
@@ -21,6 +23,7 @@ VOLUME: Final = "data"
 DEVICE: Final = "/dev/vdb"
 MOUNT: Final = "/mnt/isv"
 SENTINEL: Final = "kept"
+SNAPSHOT: Final = "isv"
 _MOUNT_IT: Final = f"mkdir -p {MOUNT} && mount -t ext4 {DEVICE} {MOUNT}"
 
 
@@ -82,6 +85,34 @@ def create_volume(site: Site) -> Output:
         with results.probe(name):
             in_guest(site, VM, TENANT, command)
     return results.told("operations", volume_id=VOLUME, mount_point=MOUNT)
+
+
+def snapshot_lifecycle(site: Site) -> Output:
+    """While its VM runs, which then has both: what it wrote is read from a volume that was made of the snapshot."""
+    results, copy, mount = Results(), f"{VOLUME}-restored", f"{MOUNT}-restored"
+    with results.probe("create_snapshot"):
+        if site.guests:
+            in_guest(site, VM, TENANT, "sync")
+        site.admin.wait(site.admin.create_volume_snapshot(VOLUME, TENANT, SNAPSHOT))
+    with results.probe("restore_volume"):
+        site.admin.wait(site.admin.copy_volume(VOLUME, {"snapshot": SNAPSHOT, "name": copy}, TENANT))
+        site.admin.wait(site.admin.attach_volume(copy, VM, TENANT))
+        need(site.admin.vm(VM, TENANT)["volumes"] == [VOLUME, copy], "the VM does not have it")
+    if site.guests:
+        with results.probe("verify_data") as evidence:
+            at = f"/dev/disk/by-id/virtio-{copy}"
+            in_guest(site, VM, TENANT, f"mkdir -p {mount} && mount -t ext4 -o ro,noload {at} {mount}")
+            evidence["content_matches"] = in_guest(site, VM, TENANT, f"cat {mount}/sentinel").strip() == SENTINEL
+            in_guest(site, VM, TENANT, f"umount {mount}")
+            need(bool(evidence["content_matches"]), "what was written is not there")
+    else:
+        results.fail(("verify_data",), NOT_REAL)
+    with suppress(VgpuctlError):  # what is left, the teardown of the tenant tells of
+        site.admin.wait(site.admin.detach_volume(copy, VM, TENANT))
+        site.admin.wait(site.admin.delete_volume(copy, TENANT))
+    with suppress(VgpuctlError):
+        site.admin.wait(site.admin.delete_volume_snapshot(VOLUME, TENANT, SNAPSHOT))
+    return results.told("operations", volume_id=VOLUME, snapshot_id=SNAPSHOT)
 
 
 def volume_resize(site: Site) -> Output:
@@ -158,10 +189,7 @@ STEPS: Final = {
     "setup": Step(setup, "setup"),
     "launch_instance": Step(launch_instance),
     "create_volume": Step(create_volume),
-    "snapshot_lifecycle": absent(
-        "POST /v1/volumes/isv/snapshots", "data volumes have no snapshots and no copies", "create_snapshot",
-        "restore_volume", "verify_data", member="operations", volume_id=VOLUME, snapshot_id="",
-    ),
+    "snapshot_lifecycle": Step(snapshot_lifecycle),
     "volume_resize": Step(volume_resize),
     "volume_persistence": Step(volume_persistence),
     "provision_storage": Step(provision_storage),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from orchestrator.core.actions.backups import UsesRepository
-from orchestrator.core.actions.disk_snapshots import CopiesDisk
+from orchestrator.core.actions.disk_snapshots import LongCopy
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.errors import Unknown
 
@@ -18,7 +18,7 @@ _ROUND_S: Final = 2.0
 _END_S: Final = 120.0
 """Less than a controller waits for an answer. What was copied may still have to be written down."""
 
-Copying = CopiesDisk | UsesRepository
+Copying = LongCopy | UsesRepository
 Work = Callable[..., ActionResult]
 """Given the action, and what is set when it is to end."""
 

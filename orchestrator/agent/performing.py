@@ -57,12 +57,14 @@ from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volumes import (
     AttachVolume,
+    CopyDataVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
     GrowDisk,
     PlugDevices,
+    ReplaceDataVolume,
 )
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.firmware import window_for
@@ -328,10 +330,12 @@ def _is_newer(token: FencingToken, than: FencingToken) -> bool:
 
 
 def _turn_of(action: HostAction) -> str:
-    """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer, and to a backup,
-    which takes long."""
+    """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer, and what takes
+    long: to a backup, and to a data volume that is copied, whose removal ends that."""
     if isinstance(action, VerifyBackup | RemoveBackup):
         return f"backup {action.backup}"
+    if isinstance(action, CopyDataVolume | ReplaceDataVolume | DeleteDataVolume):
+        return f"volume {action.volume}"
     if isinstance(action, DeclarePool | WithdrawPool):
         return f"pool {action.name}"
     pool = pool_of(getattr(action, "volume", ""))

@@ -65,6 +65,7 @@ from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.resizing import VmResizing
 from orchestrator.services.vms.suspending import VmSuspension
 from orchestrator.services.vms.vms import VmService
+from orchestrator.services.vms.volume_snapshots import VolumeSnapshots
 from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.services.webhooks import WebhookService
 
@@ -109,6 +110,7 @@ class Services:
     security_groups: SecurityGroupService
     network_paths: NetworkPathService
     volumes: VolumeService
+    volume_snapshots: VolumeSnapshots
     pools: PoolService
     operations: OperationService
     capacity: CapacityService
@@ -168,6 +170,7 @@ def services_of(
         Planner(index=index, clock=clock, ids=ids),
         GuestAccessService(store=store, link=world.link, clock=clock, connect=site.connect),
     )
+    volumes = VolumeService(store=store, engine=engine, planner=planner)
     moves = MoveService(
         store=store, index=index, drivers=AskedDrivers(link=world.link, clock=clock),
         observe=reconciler.observer.observe,
@@ -231,7 +234,8 @@ def services_of(
         provider_networks=ProviderNetworkService(store=store, clock=clock, ids=ids, overlay=site.engines.overlay),
         floating_addresses=FloatingAddressService(store=store, clock=clock, ids=ids, in_ovn=in_ovn),
         security_groups=SecurityGroupService(store=store, clock=clock, in_ovn=in_ovn),
-        volumes=VolumeService(store=store, engine=engine, planner=planner),
+        volumes=volumes,
+        volume_snapshots=VolumeSnapshots(volumes=volumes),
         pools=PoolService(store=store, engine=engine, planner=planner, observe=reconciler.observer.observe),
         operations=OperationService(world=world, engine=engine),
         capacity=capacity,

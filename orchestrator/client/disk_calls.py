@@ -54,6 +54,25 @@ class DiskCalls:
         """A VM's own, to a larger size, also while it runs."""
         return self._post(path_of("vms", name, "disk"), {"size_bytes": size_bytes}, tenant=tenant)
 
+    def volume_snapshots(self, volume: str, tenant: str) -> list[models.VolumeSnapshot]:
+        """Oldest first."""
+        return self._get(path_of("volumes", volume, "snapshots"), tenant=tenant)
+
+    def create_volume_snapshot(self, volume: str, tenant: str, snapshot: str) -> models.Started:
+        """Of a volume whose VM may run."""
+        return self._post(path_of("volumes", volume, "snapshots"), {"name": snapshot}, tenant=tenant)
+
+    def delete_volume_snapshot(self, volume: str, tenant: str, snapshot: str) -> models.Started:
+        return self._delete(path_of("volumes", volume, "snapshots", snapshot), tenant=tenant)
+
+    def restore_volume_snapshot(self, volume: str, tenant: str, snapshot: str) -> models.Started:
+        """In the place of a volume that no running VM has; what was written since is gone."""
+        return self._post(path_of("volumes", volume, "snapshots", snapshot, "restore"), tenant=tenant)
+
+    def copy_volume(self, volume: str, wanted: Body, tenant: str) -> models.Started:
+        """Of a snapshot: ``snapshot``, the new ``name``, and what is not to be as it was: ``size_bytes``, limits."""
+        return self._post(path_of("volumes", volume, "copy"), wanted, tenant=tenant)
+
     def snapshots(self, name: str, tenant: str) -> list[models.DiskSnapshot]:
         """Of the VM's disk, oldest first."""
         return self._get(path_of("vms", name, "snapshots"), tenant=tenant)

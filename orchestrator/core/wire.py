@@ -33,7 +33,7 @@ from orchestrator.core.actions import (
     volumes,
 )
 from orchestrator.core.actions.backups import UsesRepository
-from orchestrator.core.actions.disk_snapshots import CopiesDisk
+from orchestrator.core.actions.disk_snapshots import CopiesDisk, LongCopy
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     DefineDomain,
@@ -53,7 +53,9 @@ _HOMES: Final = (
     host_actions, backups, disk_snapshots, fabric, gpu_cards, nics, pools, settle_ledger, suspension, vgpu_settings,
     volumes,
 )  # fmt: skip
-_KINDS: Final = (HostAction, MakesDevice, RemovesDevice, CopiesDisk, UsesRepository, SetGpuSetting, RestoreGpuSetting)
+_KINDS: Final = (
+    HostAction, MakesDevice, RemovesDevice, LongCopy, CopiesDisk, UsesRepository, SetGpuSetting, RestoreGpuSetting,
+)  # fmt: skip
 
 ACTIONS: Final[dict[str, type[HostAction]]] = {
     name: found

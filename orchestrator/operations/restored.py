@@ -60,6 +60,7 @@ def record_outcome(tx: Transaction, job: Job, snapshots: Mapping[str, HostSnapsh
     for snapshot in snapshots.values():
         _check_whole(snapshot)
     operation, vm = job.operation, tx.vms.find_id(job.operation.subject)
+    _record_copy(tx, job, snapshots)
     if vm is not None and vm.operation == operation.id:
         moved = _settle_move(tx, job, vm, snapshots)
         state, reason = _of_vm(tx, job, moved or vm, snapshots[(moved or vm).host])
@@ -67,7 +68,7 @@ def record_outcome(tx: Transaction, job: Job, snapshots: Mapping[str, HostSnapsh
             state = "done" if moved.host == job.inputs["target"] else "undone"
             reason = f"{reason}, on host {moved.host}"
     elif tx.volumes.find_id(operation.subject) is not None:
-        state, reason = _of_volume(tx, operation.subject, snapshots[job.host])
+        state, reason = _of_volume(tx, operation, snapshots[job.host])
     else:
         state, reason = "undone", "a later operation has its VM, or it is gone"
     note = f"recorded as its host shows it after the restore: {reason}"
@@ -165,11 +166,26 @@ def _record_volumes(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -
         tx.vms.set_spec(vm.id, with_volumes(vm, kept).spec)
 
 
-def _of_volume(tx: Transaction, volume_id: str, snapshot: HostSnapshot) -> tuple[OperationState, str]:
-    """One that was being deleted."""
-    volume = tx.volumes.find_id(volume_id)
-    if volume is not None and any(file.name == volume.file for file in snapshot.data):
-        tx.volumes.deleting(volume_id, ready=True)
+def _record_copy(tx: Transaction, job: Job, snapshots: Mapping[str, HostSnapshot]) -> None:
+    """Of a data volume, which the operation makes: what is there is whole. In a pool nothing shows what is there."""
+    stored = job.inputs.get("made")
+    if stored is None:
+        return
+    made = Volume.from_fields(stored)
+    if made.pool is None and all(made.file != item.name for item in snapshots[job.host].data):
+        tx.volumes.remove(made.id)
+    else:
+        tx.volumes.made(made.id)
+
+
+def _of_volume(tx: Transaction, operation: Operation, snapshot: HostSnapshot) -> tuple[OperationState, str]:
+    """One that was being deleted, copied or made larger."""
+    volume = tx.volumes.find_id(operation.subject)
+    has_file = volume is not None and any(file.name == volume.file for file in snapshot.data)
+    if operation.kind != "delete_volume":
+        return ("done", "its file is there") if has_file else ("undone", "its file is not there")
+    if has_file:
+        tx.volumes.deleting(operation.subject, ready=True)
         return "undone", "its file is there: delete it again"
-    tx.volumes.remove(volume_id)
+    tx.volumes.remove(operation.subject)
     return "done", "its file is not there"

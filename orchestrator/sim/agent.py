@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.core.actions.backups import UsesRepository
-from orchestrator.core.actions.disk_snapshots import CopiesDisk
+from orchestrator.core.actions.disk_snapshots import LongCopy
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -173,7 +173,7 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
     if machine.keep_effects:
         machine.effects.append(effect)
     before = machine.copying.pop(effect.vm or "", None)
-    if isinstance(action, CopiesDisk | UsesRepository) and before != (token.operation, action):
+    if isinstance(action, LongCopy | UsesRepository) and before != (token.operation, action):
         machine.copying[effect.vm or ""] = token.operation, action
         return ActionResult(changed=True, unfinished=True)
     return HANDLERS[type(action)](machine, action)

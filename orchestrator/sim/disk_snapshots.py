@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of VMs' disks, as an agent takes and restores them."""
+"""Snapshots of VMs' disks and of data volumes, as an agent takes and restores them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Any
 
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
+from orchestrator.core.actions.volumes import CopyDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.hosts.pool import held_elsewhere, pool_of
+from orchestrator.core.vms.vm import DATA_FILE
+from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SimulatedMachine, check_disk, may_die, release
+from orchestrator.sim.pool_actions import pool_with
 from orchestrator.sim.vm_actions import write_file
 
 
@@ -52,8 +57,56 @@ def _restore(machine: SimulatedMachine, action: RestoreSnapshot) -> ActionResult
     return DONE
 
 
+def _files(machine: SimulatedMachine, volume: str) -> dict[str, int]:
+    """Data volumes, where that one lies."""
+    return machine.data if pool_of(volume) is None else pool_with(machine, volume).files
+
+
+def _check_may_read(machine: SimulatedMachine, volume: str) -> None:
+    """:raises NotFound: ``volume.missing``; :raises Conflict: ``pool.held_elsewhere``"""
+    if volume not in _files(machine, volume):
+        raise NotFound("volume.missing", "the data volume is not on the host")
+    holder = None if pool_of(volume) is None else pool_with(machine, volume).leases.get(volume)
+    if holder not in {None, machine.machine_id}:
+        raise held_elsewhere(volume, holder)
+
+
+def _copy_data(machine: SimulatedMachine, action: CopyDataVolume) -> ActionResult:
+    """:raises NotFound: ``volume.missing``; :raises Conflict: ``pool.held_elsewhere``, ``host.foreign_file``
+    :raises Fatal: ``host.disk_full``"""
+    _check_may_read(machine, action.of)
+    files = _files(machine, action.volume)
+    if pool_of(action.volume) is None:
+        return write_file(machine, files, f"data:{action.volume}", _owner(action.volume), action.size_bytes)
+    changed = action.volume not in files
+    files[action.volume] = action.size_bytes
+    may_die(machine)
+    return ActionResult(changed=changed)
+
+
+def _replace_data(machine: SimulatedMachine, action: ReplaceDataVolume) -> ActionResult:
+    """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``, ``pool.held_elsewhere``"""
+    domain = machine.domains.get(machine.owner(f"attached:{action.volume}") or "")
+    if domain is not None and domain.running:
+        raise Conflict("volume.in_use", "something has the data volume open")
+    files = _files(machine, action.volume)
+    for volume in (action.volume, action.copy if action.copy in files else action.of):
+        _check_may_read(machine, volume)
+    files[action.volume] = action.size_bytes
+    files.pop(action.copy, None)
+    may_die(machine)
+    release(machine, f"data:{action.copy}", _owner(action.copy))
+    return DONE
+
+
+def _owner(file: str) -> str:
+    return id_of(file.removesuffix(DATA_FILE))
+
+
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     TakeSnapshot: _take,
     CopySnapshot: _copy,
     RestoreSnapshot: _restore,
+    CopyDataVolume: _copy_data,
+    ReplaceDataVolume: _replace_data,
 }

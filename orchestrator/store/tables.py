@@ -114,11 +114,11 @@ security_group_uses = Table(
 volumes = Table(
     "volumes", metadata,
     Column("id", String(36), primary_key=True), Column("tenant", String(63), nullable=False),
-    Column("name", String(63), nullable=False), Column("size_bytes", BigInteger, nullable=False),
+    Column("name", String(127), nullable=False), Column("size_bytes", BigInteger, nullable=False),
     Column("host", String(63), index=True), Column("vm", String(36), index=True),
     Column("state", String(20), nullable=False), Column("created_at", Float, nullable=False),
     Column("about", JSON(none_as_null=True)), Column("pool", String(23)), Column("max_bytes_per_s", BigInteger),
-    Column("max_iops", BigInteger), UniqueConstraint("tenant", "name"),
+    Column("max_iops", BigInteger), Column("snapshot_of", String(36)), UniqueConstraint("tenant", "name"),
 )  # fmt: skip
 driver_bundles = Table(
     "driver_bundles", metadata,

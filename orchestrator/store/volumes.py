@@ -71,14 +71,21 @@ class Volumes:
         row = self._db.execute(select(volumes).where(_ID), {"its_id": volume_id}).one_or_none()
         return None if row is None else _volume_of(row)
 
-    def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Volume, ...]:
-        """By tenant and name."""
+    def list(self, *, tenant: str | None = None, host: str | None = None, snapshots: bool = True) -> tuple[Volume, ...]:
+        """By tenant and name. ``snapshots``: of volumes as well."""
         query = select(volumes).order_by(volumes.c.tenant, volumes.c.name)
+        if not snapshots:
+            query = query.where(volumes.c.snapshot_of.is_(None))
         if tenant is not None:
             query = query.where(volumes.c.tenant == tenant)
         if host is not None:
             query = query.where(volumes.c.host == host)
         return tuple(_volume_of(row) for row in self._db.execute(query))
+
+    def snapshots(self, volume_id: str) -> tuple[Volume, ...]:
+        """Of the volume, oldest first."""
+        query = select(volumes).where(volumes.c.snapshot_of == volume_id)
+        return tuple(_volume_of(row) for row in self._db.execute(query.order_by(volumes.c.created_at, volumes.c.id)))
 
     def attach(self, volume: Volume, vm: str, host: str, capacity: HostCapacity) -> None:
         """:raises ClaimLost: it is another VM's, on another host or gone, or the host has too little disk left"""

@@ -13,12 +13,14 @@ from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
 from orchestrator.core.actions.volumes import (
     AttachVolume,
+    CopyDataVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
     GrowDisk,
     PlugDevices,
+    ReplaceDataVolume,
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.pool import pool_of
@@ -148,6 +150,26 @@ def _delete_data(machine: FakeMachine, action: DeleteDataVolume) -> None:
     if machine.data.get(action.volume, (0, None))[1] is not None:
         raise Conflict("volume.in_use", "a VM has the data volume")
     machine.data.pop(action.volume, None)
+    machine.written.pop(action.volume, None)
+
+
+def _copy_data(machine: FakeMachine, action: CopyDataVolume) -> None:
+    """What is on it (``written``) is in a file of its own as well."""
+    if action.of not in machine.data:
+        raise NotFound("volume.missing", "the data volume is not on the host")
+    machine.data.setdefault(action.volume, (action.size_bytes, None))
+    machine.written.setdefault(action.volume, machine.written.get(action.of, ""))
+
+
+def _replace_data(machine: FakeMachine, action: ReplaceDataVolume) -> None:
+    if not {action.copy, action.of} & machine.data.keys():
+        raise NotFound("volume.missing", "the data volume is not on the host")
+    _, vm = machine.data[action.volume]
+    if vm is not None and machine.domains[vm][1]:
+        raise Conflict("volume.in_use", "something has the data volume open")
+    machine.data.pop(action.copy, None)
+    machine.data[action.volume] = (action.size_bytes, vm)
+    machine.written[action.volume] = machine.written.pop(action.copy, machine.written.get(action.of, ""))
 
 
 def _attach(machine: FakeMachine, action: AttachVolume) -> None:
@@ -209,6 +231,8 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
 
     return {
         CreateDataVolume: _create_data,
+        CopyDataVolume: _copy_data,
+        ReplaceDataVolume: _replace_data,
         DeleteDataVolume: _delete_data,
         AttachVolume: _attach,
         DetachVolume: _detach,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.core.actions.backups import UsesRepository
-from orchestrator.core.actions.disk_snapshots import CopiesDisk
+from orchestrator.core.actions.disk_snapshots import LongCopy
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
 from orchestrator.core.actions.volume_copy import VolumeCopy
@@ -260,7 +260,7 @@ def lost_answer(name: str) -> Unknown:
 def _perform(machine: FakeMachine, action: HostAction, operation: str) -> ActionResult:
     """A copy of a disk is done when it is asked for again."""
     before = machine.copying.pop(getattr(action, "vm", ""), None)
-    if isinstance(action, CopiesDisk | UsesRepository) and before != (operation, action):
+    if isinstance(action, LongCopy | UsesRepository) and before != (operation, action):
         machine.copying[getattr(action, "vm", "")] = operation, action
         return ActionResult(changed=True, unfinished=True)
     return perform_on(machine, action)

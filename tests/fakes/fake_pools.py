@@ -10,11 +10,13 @@ from orchestrator.core.actions.host_actions import CreateVolume, DeleteVolume, H
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.volumes import (
     AttachVolume,
+    CopyDataVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
     GrowDisk,
+    ReplaceDataVolume,
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
 from orchestrator.core.hosts.pool import held_elsewhere, is_the_pool, pool_of, short_of
@@ -126,6 +128,21 @@ def _delete_data(machine: FakeMachine, action: DeleteDataVolume) -> None:
     pool.files.pop(action.volume, None)
 
 
+def _copy_data(machine: FakeMachine, action: CopyDataVolume) -> None:
+    pool = _pool(machine, action.volume)
+    if action.of not in pool.files:
+        raise NotFound("volume.missing", "the data volume is not in its pool")
+    if (holder := pool.leases.get(action.of)) not in {None, machine.machine_id}:
+        raise held_elsewhere(action.of, holder)
+    pool.files.setdefault(action.volume, action.size_bytes)
+
+
+def _replace_data(machine: FakeMachine, action: ReplaceDataVolume) -> None:
+    pool = _pool(machine, action.volume)
+    pool.files.pop(action.copy, None)
+    pool.files[action.volume] = action.size_bytes
+
+
 def _check_no_other(machine: FakeMachine, pool: SimulatedPool, action: AttachVolume | DeleteDataVolume) -> None:
     if (holder := pool.leases.get(action.volume)) not in {None, action.gone, machine.machine_id}:
         raise held_elsewhere(action.volume, holder)
@@ -168,6 +185,8 @@ _IN_POOLS: dict[type[HostAction], Callable[..., None]] = {
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
     CreateDataVolume: _create_data,
+    CopyDataVolume: _copy_data,
+    ReplaceDataVolume: _replace_data,
     DeleteDataVolume: _delete_data,
     AttachVolume: _attach,
     DetachVolume: _detach,

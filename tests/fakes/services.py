@@ -354,8 +354,7 @@ class InMemory:
         self.profiles, self.images, self.networks = Profiles(self.world), Images(self.world), Networks(self.world)
         self.network_readings, self.operations = NetworkReadings(self.networks), Operations(self.world)
         self.capacity, self.moves, self.suspension = Capacity(self.world), Moves(self.world), Suspension(self.world)
-        self.disk_snapshots = Snapshots(self.world)
-        self._files = TemporaryDirectory()
+        self.disk_snapshots, self._files = Snapshots(self.world), TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
         self.offerings, kept = _offerings(self.tenancy), self.tenancy.tenants
         files = BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name)))
@@ -366,8 +365,8 @@ class InMemory:
             store, clock, ids, engine, self.networks
         )
         planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
-        self.volumes, self.pools, self.backup_targets, self.backups, own = of_disks(store, engine, planner)
-        self.backup_policies, (self.provider_networks, self.floating_addresses) = own, outside
+        disks, (self.provider_networks, self.floating_addresses) = of_disks(store, engine, planner), outside
+        self.volumes, self.volume_snapshots, self.pools, self.backup_targets, self.backups, self.backup_policies = disks
         self.moving = VmMoves(store=store, engine=engine, planner=planner, moves=cast(MoveService, self.moves))
         self.provisioning = provisioning(store, clock, ids, engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)

@@ -76,6 +76,8 @@ COMMANDS = (
     "vm resize-disk train --size 20GiB --no-wait",
     "volume resize v --size 2GiB --no-wait", "network attach n train --no-wait", "network detach n train --no-wait",
     "network convert n --yes --no-wait",
+    "volume snapshot create v b --no-wait", "volume snapshot list v", "volume snapshot delete v b --yes --no-wait",
+    "volume snapshot restore v b --yes --no-wait", "volume create w --from-snapshot v/b --no-wait",
     "volume delete v --yes --no-wait", "tenant create red", "tenant set red --isolation gpu",
     "tenant add-member red uid:1 --role tenant-user", "tenant remove-member red uid:1", "tenant delete red --yes",
     "quota list", "quota set default vms=3", "policy list", "policy set default max-lease=8h", "token create --name ci",

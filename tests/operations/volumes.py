@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from orchestrator.core.hosts.domain import DiskLimits
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm
 
 SIZE = 2 * GIB
@@ -84,6 +86,32 @@ def limit(plane: ControlPlane) -> str | None:
     return plane.services.volumes.limit("default", "data", None, 300).operation
 
 
+def with_snapshot(prepare: Callable[[ControlPlane], None]) -> Callable[[ControlPlane], None]:
+    def with_one(plane: ControlPlane) -> None:
+        prepare(plane)
+        snapshot(plane)
+        plane.engine.drain()
+
+    return with_one
+
+
+def snapshot(plane: ControlPlane, name: str = "before") -> str | None:
+    return plane.services.volume_snapshots.create("default", "data", name).operation
+
+
+def delete_snapshot(plane: ControlPlane) -> str | None:
+    return plane.services.volume_snapshots.delete("default", "data", "before").operation
+
+
+def restore(plane: ControlPlane) -> str | None:
+    return plane.services.volume_snapshots.restore("default", "data", "before").operation
+
+
+def copy(plane: ControlPlane, name: str = "twin", size_bytes: int | None = None) -> str | None:
+    snapshots = plane.services.volume_snapshots
+    return snapshots.copy("default", ("data", "before"), name, size_bytes, DiskLimits()).operation
+
+
 def with_running_vm(plane: ControlPlane) -> None:
     with_stopped_vm(plane)
     plane.services.vms.start("default", "train")
@@ -103,5 +131,11 @@ CASES = (
     ("limit volume of a running vm", "limit_volume", with_running_vm_that_has_it, limit),
     ("delete vm with a volume", "delete_vm", with_running_vm_that_has_it, delete_vm),
     ("delete volume", "delete_volume", with_made_volume, delete),
+    ("snapshot of a volume", "create_volume_snapshot", with_made_volume, snapshot),
+    ("snapshot of a volume of a running vm", "create_volume_snapshot", with_running_vm_that_has_it, snapshot),
+    ("delete snapshot of a volume", "delete_volume", with_snapshot(with_made_volume), delete_snapshot),
+    ("restore volume", "restore_volume_snapshot", with_snapshot(with_made_volume), restore),
+    ("restore volume of a stopped vm", "restore_volume_snapshot", with_snapshot(with_vm_that_has_it), restore),
+    ("volume from snapshot", "copy_volume", with_snapshot(with_running_vm_that_has_it), copy),
 )
 """Name, kind, the world before, what begins it."""

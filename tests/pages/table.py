@@ -253,8 +253,13 @@ TABLE: Final[dict[str, Page]] = {
         },
     ),
     "docs/howto/snapshots.md": Page(
-        before=("vgpuctl create-vm train -p t4-2q",),
-        after=("vgpuctl delete-vm train --yes", "vgpuctl delete-vm twin --yes"),
+        before=("vgpuctl volume create data --size 1G", "vgpuctl create-vm train -p t4-2q --volume data"),
+        after=(
+            "vgpuctl delete-vm train --yes",
+            "vgpuctl delete-vm twin --yes",
+            "vgpuctl volume delete twin --yes",
+            "vgpuctl volume delete data --yes",
+        ),
     ),
     "docs/howto/share-disks.md": Page(
         exits={"vgpuctl doctor": GONE_HOSTS},

@@ -7,10 +7,13 @@ The ledger knows each by its file as ``data:<file>``, owned by its id, and as ``
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from orchestrator.agent.images import files
+from orchestrator.agent.images.disk_images import make_raw
 from orchestrator.agent.images.pools import MountedPools
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
@@ -21,16 +24,21 @@ from orchestrator.core.actions.host_actions import (
 from orchestrator.core.actions.settle_ledger import KnownVolume
 from orchestrator.core.actions.volumes import (
     AttachVolume,
+    CopyDataVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
+    ReplaceDataVolume,
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
+
+CopyFile = Callable[[str | None, Path, Path], None]
+"""What is on the first file, of a VM that may run (None: of none), to the second one, which is made."""
 
 
 def id_in(file: str) -> str:
@@ -65,16 +73,70 @@ class DataVolumes:
             if path.stat().st_size != action.size_bytes:
                 raise Conflict("volume.differs", "the data volume exists with another size", details=path.name)
             return ActionResult(changed=False)
-        in_pool = pool_of(path.name) is not None
-        if not in_pool:
-            self._ledger.claim(f"data:{path.name}", volume)
-        try:
-            with files.written_whole(path, mode=0o600) as part, part.open("xb") as file:
-                file.truncate(action.size_bytes)
-        finally:
-            if not in_pool and not path.exists():
-                self._ledger.release(f"data:{path.name}")
+        with self._owned(path, volume), files.written_whole(path, mode=0o600) as part:
+            make_raw(part, action.size_bytes)
         return ActionResult(changed=True)
+
+    def copy(self, action: CopyDataVolume, copy: CopyFile) -> ActionResult:
+        """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``, ``volume.differs``,
+        ``pool.held_elsewhere``; :raises InvalidInput: as :meth:`create`; :raises Fatal: ``host.disk_full``; nothing is
+        left"""
+        volume, path = id_in(action.volume), self._path(action.volume)
+        _check_size(action.size_bytes)
+        if path.exists() or path.is_symlink():
+            self._check_ours(action.volume)
+            return ActionResult(changed=False)
+        with self._owned(path, volume), files.written_whole(path, mode=0o600) as part:
+            self._copy_to(part, action.of, action.size_bytes, copy)
+        return ActionResult(changed=True)
+
+    def replace(self, action: ReplaceDataVolume, copy: CopyFile) -> ActionResult:
+        """Done again it is the same once more.
+
+        :raises NotFound: ``volume.missing``
+        :raises Conflict: ``volume.in_use``, ``volume.differs``, ``host.foreign_file``, ``pool.held_elsewhere``
+        :raises Fatal: ``host.disk_full``; the volume is as it was"""
+        path, copied = self._existing(action.volume), self._path(action.copy)
+        if path.stat().st_size > action.size_bytes:
+            raise Conflict("volume.differs", "the data volume is larger", hint="a volume never shrinks")
+        self._check_no_other(path)
+        self._check_closed(path)
+        closed = partial(self._check_closed, path)  # somebody may start its VM on the host meanwhile
+        with files.written_whole(path, mode=0o600, check=closed) as part:
+            if copied.exists() and self._owner(copied.name) == id_in(copied.name):
+                copied.rename(part)
+            else:
+                self._copy_to(part, action.of, action.size_bytes, copy)
+        if pool_of(copied.name) is None:
+            self._ledger.release(f"data:{copied.name}")
+        return ActionResult(changed=True)
+
+    def _copy_to(self, part: Path, of: str, size_bytes: int, copy: CopyFile) -> None:
+        source = self._existing(of)
+        self._check_no_other(source)
+        if source.stat().st_size > size_bytes:
+            raise Conflict("volume.differs", "what is copied is larger", hint="look at the host", details=of)
+        files.check_free(part.parent, files.taken(source))
+        copy(self.user(of), source, part)
+        os.truncate(part, size_bytes)
+
+    @contextmanager
+    def _owned(self, path: Path, volume: str) -> Iterator[None]:
+        """Whose it is is written down first, and not any more where no file comes of it."""
+        if pool_of(path.name) is not None:
+            yield
+            return
+        self._ledger.claim(f"data:{path.name}", volume)
+        try:
+            yield
+        finally:
+            if not path.exists():
+                self._ledger.release(f"data:{path.name}")
+
+    def _check_no_other(self, path: Path) -> None:
+        """:raises Conflict: ``pool.held_elsewhere``, ``pool.open_elsewhere``"""
+        if pool_of(path.name) is not None:
+            self._pools.check_no_other(path.name, None)
 
     def grow(self, action: GrowDataVolume, for_guest: Callable[[str, Path, int], bool]) -> ActionResult:
         """``for_guest``: makes it larger for a VM that runs with it; False: it does not.

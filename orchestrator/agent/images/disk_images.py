@@ -139,6 +139,20 @@ def create_empty(path: Path, *, size_bytes: int) -> None:
     _qemu_img("create", "-q", "-f", "qcow2", str(path), str(size_bytes))
 
 
+def make_raw(path: Path, size_bytes: int) -> None:
+    """A raw file that is one hole."""
+    with path.open("xb") as file:
+        file.truncate(size_bytes)
+
+
+def copy_raw(source: Path, target: Path, *, limit_s: int, ended: threading.Event) -> None:
+    """To another raw file, with holes, until ``ended``.
+
+    :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    formats = ("-f", "raw", "-O", "raw")
+    _qemu_img("convert", "-q", *formats, str(source), str(target), limit_s=limit_s, ended=ended)
+
+
 def copy_overlay(
     source: Path, target: Path, *, base: Path, base_format: ImageFormat, limit_s: int, ended: threading.Event
 ) -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +77,15 @@ def scratch(beside: Path) -> Iterator[Path]:
         raise storage_error(error) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_free(directory: Path, needed: int) -> None:
+    """:raises Fatal: ``host.disk_full``"""
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        hint = "free space below the agent's storage directory"
+        details = f"{free} of {needed} bytes are free"
+        raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)
 
 
 def sync(path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of VMs' disks: whole files of our own beside the disks, made and put back without any chain of files.
+"""Snapshots of VMs' disks and data volumes: whole files of our own beside them, made and put back without any chain.
 
 Of a VM that runs libvirt copies the disk as it is at the beginning (a backup that it pushes to a file of ours), while
 the guest goes on; of a stopped one qemu-img does. Either goes to a temporary name first.
@@ -7,7 +7,6 @@ the guest goes on; of a stopped one qemu-img does. Either goes to a temporary na
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 import xml.etree.ElementTree as ET
@@ -21,12 +20,21 @@ from typing import Any, Final
 import libvirt
 
 from orchestrator.agent.images import files
-from orchestrator.agent.images.disk_images import copy_overlay, create_empty, make_larger, read_header
+from orchestrator.agent.images.data_volumes import CopyFile
+from orchestrator.agent.images.disk_images import (
+    copy_overlay,
+    copy_raw,
+    create_empty,
+    make_larger,
+    make_raw,
+    read_header,
+)
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import CopySnapshot, LongCopy, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, HostAction, ImageFormat
+from orchestrator.core.actions.volumes import CopyDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
 
@@ -59,7 +67,8 @@ class SnapshotsOfDisks:
             files.written_whole(target, mode=0o600) as part,
         ):
             if taken_of == "running":
-                self._copy_running(action, part, ended)
+                create_empty(part, size_bytes=action.size_bytes)
+                self._copy_running(action.vm, disk, part, "qcow2", action.limit_s, ended)
             else:
                 self.storage.check_closed(disk, "volume")
                 limit = action.limit_s
@@ -130,12 +139,14 @@ class SnapshotsOfDisks:
 
     @property
     def handlers(self) -> dict[type[HostAction], Callable[..., ActionResult]]:
-        """Of what copies a disk, and removes a VM's file."""
+        """Of what copies a disk or data volume, and removes a VM's file."""
         return {
             DeleteVolume: self.delete,
             TakeSnapshot: self.take,
             CopySnapshot: self.copy,
             RestoreSnapshot: self.restore,
+            CopyDataVolume: self.copy_data,
+            ReplaceDataVolume: self.replace_data,
         }
 
     def _file(self, name: str) -> Path:
@@ -158,21 +169,34 @@ class SnapshotsOfDisks:
         return disk, self.storage.paths.images / image
 
     def _check_free(self, *copied: Path) -> None:
-        needed = sum(map(files.taken, copied))
-        free = shutil.disk_usage(self.storage.paths.volumes).free
-        if free < needed:
-            hint = "free space below the agent's storage directory"
-            details = f"{free} of {needed} bytes are free"
-            raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)
+        files.check_free(self.storage.paths.volumes, sum(map(files.taken, copied)))
 
-    def _copy_running(self, action: TakeSnapshot, part: Path, ended: threading.Event) -> None:
-        """As the disk is when it begins."""
-        vm, path = action.vm, str(self.storage.disk_path(action.disk))
+    def copy_data(self, action: CopyDataVolume, ended: threading.Event) -> ActionResult:
+        """As ``DataVolumes.copy``; :raises Fatal: ``snapshot.failed``"""
+        return self.storage.data.copy(action, self._raw(action, ended))
+
+    def replace_data(self, action: ReplaceDataVolume, ended: threading.Event) -> ActionResult:
+        """As ``DataVolumes.replace``."""
+        return self.storage.data.replace(action, self._raw(action, ended))
+
+    def _raw(self, action: LongCopy, ended: threading.Event) -> CopyFile:
+        def copy(vm: str | None, source: Path, part: Path) -> None:
+            if vm is not None and self.domains.is_active(vm):
+                make_raw(part, source.stat().st_size)
+                self._copy_running(vm, source, part, "raw", action.limit_s, ended)
+            else:
+                copy_raw(source, part, limit_s=action.limit_s, ended=ended)
+
+        return copy
+
+    def _copy_running(
+        self, vm: str, disk: Path, part: Path, kind: ImageFormat, limit_s: int, ended: threading.Event
+    ) -> None:
+        """As the disk is when it begins, to a file of that format which is there and empty."""
         self._end_backup(vm)
-        create_empty(part, size_bytes=action.size_bytes)
         try:
-            self.domains.on_own_domain(vm, lambda domain: _begin(domain, path, part), **_FAILED)
-            self._wait(vm, action.limit_s, ended)
+            self.domains.on_own_domain(vm, lambda domain: _begin(domain, str(disk), part, kind), **_FAILED)
+            self._wait(vm, limit_s, ended)
         except BaseException:
             with suppress(VgpuctlError):
                 self._end_backup(vm)
@@ -190,7 +214,7 @@ class SnapshotsOfDisks:
 
     def _end_backup(self, vm: str) -> None:
         """One of ours that an earlier attempt has left. Its file is removed by whoever made it."""
-        self.domains.on_own_domain(vm, lambda domain: _abort(domain, str(self.storage.paths.volumes)), **_FAILED)
+        self.domains.on_own_domain(vm, lambda domain: _abort(domain, self.storage.directory), **_FAILED)
 
 
 _FAILED: Final = {
@@ -204,7 +228,7 @@ def _failed(details: str) -> Fatal:
     return Fatal(_FAILED["code"], _FAILED["message"], hint=_FAILED["hint"], details=details)
 
 
-def _begin(domain: Any, disk: str, part: Path) -> None:
+def _begin(domain: Any, disk: str, part: Path, kind: ImageFormat) -> None:
     root = ET.fromstring(domain.XMLDesc(0))  # noqa: S314 - libvirt's own
     of_file = [item for item in root.iterfind("devices/disk") if _attribute(item, "source", "file") == disk]
     names = [_attribute(item, "target", "dev") for item in of_file]
@@ -212,7 +236,7 @@ def _begin(domain: Any, disk: str, part: Path) -> None:
         raise _failed(f"the domain has {len(names)} disks that are {disk}")
     backup = ET.Element("domainbackup", mode="push")
     of_disk = ET.SubElement(ET.SubElement(backup, "disks"), "disk", name=names[0], backup="yes", type="file")
-    ET.SubElement(of_disk, "driver", type="qcow2")
+    ET.SubElement(of_disk, "driver", type=kind)
     ET.SubElement(of_disk, "target", file=str(part))
     domain.backupBegin(ET.tostring(backup, encoding="unicode"), None, libvirt.VIR_DOMAIN_BACKUP_BEGIN_REUSE_EXTERNAL)
 
@@ -230,13 +254,13 @@ def _backup_stats(domain: Any) -> dict[str, Any] | None:
     return dict(domain.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED))
 
 
-def _abort(domain: Any, directory: str) -> None:
-    """A backup into ``directory``, if there is one; it is over then. :raises Fatal: ``snapshot.failed``"""
+def _abort(domain: Any, directory: Path) -> None:
+    """A backup to a file below ``directory``, if there is one; it is over then. :raises Fatal: ``snapshot.failed``"""
     try:
         backup = ET.fromstring(domain.backupGetXMLDesc(0))  # noqa: S314 - libvirt's own
     except libvirt.libvirtError:  # there is none
         return
-    if any(str(Path(target.get("file", "")).parent) == directory for target in backup.iterfind("disks/disk/target")):
+    if any(directory in Path(target.get("file", "")).parents for target in backup.iterfind("disks/disk/target")):
         domain.abortJob()
         deadline = time.monotonic() + _ABORT_S
         while domain.jobStats(0).get("type") != libvirt.VIR_DOMAIN_JOB_NONE:

@@ -76,7 +76,8 @@ class DataVolumeAnswer(AboutAnswer):
     tenant: str
     size_bytes: int
     state: VolumeState
-    """new: made when it is first attached; lost: its host was given up, it can only be deleted."""
+    """new: made when it is first attached; copying: a snapshot is copied to it; lost: its host was given up, it can
+    only be deleted."""
     vm: str | None
     """Name of the VM that it is attached to; null: of none."""
     host: str | None

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.ages import show_time
-from orchestrator.cli.complete import hosts, vms, volumes
+from orchestrator.cli.commands import volume_snapshot
+from orchestrator.cli.commands.volume_parts import Name, finish, volume_name
+from orchestrator.cli.complete import hosts, vms
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import (
@@ -28,11 +30,10 @@ from orchestrator.cli.parameters import (
 )
 from orchestrator.cli.progress import follow
 from orchestrator.cli.said import SAID, need_something, said_by, said_of
-from orchestrator.cli.scope import scoped_name
-from orchestrator.cli.session import CliSession, Format, format_of, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
-from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.domain import MAX_BYTES_PER_S, MIN_BYTES_PER_S, DiskLimits
 from orchestrator.core.names import check_name
 from orchestrator.core.units import parse_size, show_size
@@ -53,22 +54,22 @@ COLUMNS = (
 )
 
 
-def _volume_name(ctx: typer.Context, text: str) -> str:
-    return scoped_name(ctx, text, "volume")
-
-
 def _host_name(text: str | None) -> str | None:
     return None if text is None else check_name(text, what="host")
 
 
-Name = Annotated[
-    str, typer.Argument(help="Name of the volume, or TENANT/NAME.", autocompletion=volumes, callback=_volume_name)
-]
-NewName = Annotated[str, typer.Argument(help="Name of the new volume.", callback=_volume_name)]
+NewName = Annotated[str, typer.Argument(help="Name of the new volume.", callback=volume_name)]
 OfVm = Annotated[
     str, typer.Argument(metavar="VM", help="Name of the VM, or TENANT/NAME.", autocompletion=vms, callback=vm_name)
 ]
-Size = Annotated[str, typer.Option("--size", help="What the guest sees of it, for example 20GiB.")]
+Size = Annotated[
+    str | None,
+    typer.Option("--size", help="What the guest sees of it, for example 20GiB; of a snapshot: as large as that."),
+]
+FromSnapshot = Annotated[
+    str | None,
+    typer.Option("--from-snapshot", metavar="VOLUME/SNAPSHOT", help="With what is on it, where it lies."),
+]
 OnHost = Annotated[
     str | None,
     typer.Option(
@@ -125,17 +126,33 @@ def details(volume: Mapping[str, Any]) -> list[str]:
 
 @app.command("create")
 def create(
-    ctx: typer.Context, name: NewName, size: Size, on_host: OnHost = None, pool: Pool = None,
-    max_bytes_per_s: MaxBytes = None, max_iops: MaxIops = None, tenant: Tenant = "default",
+    ctx: typer.Context, name: NewName, size: Size = None, on_host: OnHost = None, pool: Pool = None,
+    max_bytes_per_s: MaxBytes = None, max_iops: MaxIops = None, from_snapshot: FromSnapshot = None,
+    tenant: Tenant = "default", wait: Wait = True,
 ) -> None:  # fmt: skip
     """Create a data volume. Its host is that of the first VM that has it; it never moves from there, but in a pool."""
-    wanted: dict[str, object] = {"name": name, "tenant": tenant, "size_bytes": disk_bytes(size)}
+    session = session_of(ctx)
+    wanted: dict[str, object] = {"name": name} | ({} if size is None else {"size_bytes": disk_bytes(size)})
+    wanted |= _limits(max_bytes_per_s, max_iops)
+    if from_snapshot is not None:
+        if on_host is not None or pool is not None:
+            hint = "leave out '--host' and '--pool'"
+            raise InvalidInput("volume.host_and_snapshot", "a volume of a snapshot lies where that does", hint=hint)
+        source, _, snapshot = from_snapshot.partition("/")
+        check_name(source, what="volume")
+        wanted["snapshot"] = check_name(snapshot, what="snapshot")
+        begun = session.client.copy_volume(source, wanted, tenant)
+        finish(session, name, begun, f"{name} has what is on {from_snapshot}", session.format, wait=wait)
+        return
+    if size is None:
+        raise InvalidInput("volume.no_size", "a volume has a size", hint="add '--size 20GiB'")
+    wanted |= {"tenant": tenant}
     if on_host is not None:
         wanted["host"] = on_host
     if pool is not None:
         wanted["pool"] = pool
-    volume = session_of(ctx).client.create_volume(wanted | _limits(max_bytes_per_s, max_iops))
-    show(volume, format_of(ctx), lambda: details(volume))
+    volume = session.client.create_volume(wanted)
+    show(volume, session.format, lambda: details(volume))
 
 
 @app.command("list")
@@ -185,7 +202,7 @@ def attach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default",
     """Attach a data volume to a VM, which may run."""
     session = session_of(ctx)
     started = session.client.attach_volume(name, vm, tenant)
-    _finish(session, name, started, f"{name} is attached to {vm}", session.format, wait=wait)
+    finish(session, name, started, f"{name} is attached to {vm}", session.format, wait=wait)
 
 
 @app.command("detach")
@@ -193,7 +210,7 @@ def detach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default",
     """Take a data volume from a VM, which may run; what is on it stays."""
     session = session_of(ctx)
     started = session.client.detach_volume(name, vm, tenant)
-    _finish(session, name, started, f"{name} is attached to no VM", session.format, wait=wait)
+    finish(session, name, started, f"{name} is attached to no VM", session.format, wait=wait)
 
 
 @app.command("resize")
@@ -207,7 +224,7 @@ def resize(
     """Make a data volume larger, also while a VM runs that has it."""
     session, size_bytes = session_of(ctx), disk_bytes(size_after)
     started = session.client.resize_volume(name, size_bytes, tenant)
-    _finish(session, name, started, f"{name} has {show_size(size_bytes)}", session.format, wait=wait)
+    finish(session, name, started, f"{name} has {show_size(size_bytes)}", session.format, wait=wait)
 
 
 @app.command("delete")
@@ -216,15 +233,7 @@ def delete(ctx: typer.Context, name: Name, tenant: Tenant = "default", yes: Yes 
     session = session_of(ctx)
     session.client.volume(name, tenant)
     confirm("delete volume", [name], yes=yes)
-    _finish(session, name, session.client.delete_volume(name, tenant), f"{name} is deleted", session.format, wait=wait)
+    finish(session, name, session.client.delete_volume(name, tenant), f"{name} is deleted", session.format, wait=wait)
 
 
-def _finish(session: CliSession, name: str, started: Json, sentence: str, output: Format, *, wait: bool) -> None:
-    operation = started["operation"]
-    if operation is None:
-        show(started, output, lambda: [sentence], name=name)
-    elif wait:
-        ended = follow(session, operation)
-        show(ended, output, lambda: [sentence], name=name)
-    else:
-        show(started, output, lambda: [f"operation {operation} works on it"], name=name)
+app.add_typer(volume_snapshot.app, name="snapshot")

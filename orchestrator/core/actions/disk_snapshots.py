@@ -9,15 +9,10 @@ from orchestrator.core.actions.host_actions import DeleteVolume, HostAction
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopiesDisk(HostAction):
+class LongCopy(HostAction):
     """What all are: begun, then asked for until the answer is not ``unfinished`` any more."""
 
     since = 11
-    vm: str
-    disk: str
-    """File name of the disk that the snapshot is of, which says what either lies on."""
-    volume: str
-    """A file beside it: the snapshot's, or the VM's that a snapshot is copied to."""
     size_bytes: int
     """What a guest sees of what is made."""
 
@@ -25,6 +20,17 @@ class CopiesDisk(HostAction):
     def limit_s(self) -> int:
         """Seconds that it may take: a disk that is slow for hosts with GPUs has 50 MB/s."""
         return 300 + self.size_bytes // 50_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopiesDisk(LongCopy):
+    """Of a VM's disk."""
+
+    vm: str
+    disk: str
+    """File name of the disk that the snapshot is of, which says what either lies on."""
+    volume: str
+    """A file beside it: the snapshot's, or the VM's that a snapshot is copied to."""
 
 
 @dataclass(frozen=True, kw_only=True)

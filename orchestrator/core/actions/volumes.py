@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.core.actions.disk_snapshots import LongCopy
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.hosts.domain import DomainDescription
 
@@ -81,6 +82,29 @@ class GrowDisk(HostAction):
     vm: str
     volume: str
     size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyDataVolume(LongCopy):
+    """A data volume that is no VM's, with what is on another at one moment, and with zeros behind it. A VM may run that
+    has the other one. One that is there is left as it is."""
+
+    volume: str
+    of: str
+
+    def inverse(self) -> HostAction:
+        return DeleteDataVolume(volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceDataVolume(LongCopy):
+    """A data volume that nothing has open becomes what is on another: whole, or it stays as it was."""
+
+    no_inverse = "what was on it before is gone"
+    volume: str
+    of: str
+    copy: str
+    """A copy of the other one, which is taken for it where it is there, and is gone then."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,13 +15,16 @@ from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import near
 from orchestrator.core.vms.vm import DATA_FILE, Vm, VmShape, VmSpec, VolumeLimits
 
-VolumeState = Literal["new", "ready", "deleting", "lost"]
-"""``new``: its file is made when it is first attached. ``lost``: its host was given up; it can only be deleted."""
+VolumeState = Literal["new", "copying", "ready", "deleting", "lost"]
+"""``new``: its file is made when it is first attached. ``copying``: it is a copy that is not made yet. ``lost``: its
+host was given up; it can only be deleted."""
 
 MAX_OF_TENANT = 1000
 """Data volumes of one tenant, whatever its quota."""
 MAX_ATTACHED = 20
 """Data volumes of one VM."""
+MAX_SNAPSHOTS = 32
+"""Of one data volume."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,9 @@ class Volume:
     """What its VM may read and write in a second together, in bytes, if its offering says no less; None: any."""
     max_iops: int | None = None
     """The same in requests."""
+    snapshot_of: str | None = None
+    """Id of the volume that it is a snapshot of: what was on that at one moment, in a file of its own that no VM gets.
+    It is called ``volume/snapshot``. None: it is none."""
 
     @property
     def limits(self) -> DiskLimits:
@@ -66,7 +72,7 @@ class Volume:
     def on_hosts(self) -> str:
         """What it is called in a VM's specification: ``name.id``, as one of the same name may come after it, and its
         pool where it lies in one."""
-        return ".".join(filter(None, (self.name, self.id, self.pool)))
+        return name_on_hosts(self.name, self.id, self.pool)
 
     @property
     def file(self) -> str:
@@ -90,6 +96,11 @@ def limited(spec: VmSpec, volumes: Iterable[Volume]) -> VmSpec:
     own = {known.volume: known for known in spec.volume_limits if known.volume in spec.volumes}
     own |= {volume.on_hosts: VolumeLimits(volume=volume.on_hosts, limits=volume.limits) for volume in volumes}
     return replace(spec, volume_limits=tuple(known for known in own.values() if known.limits != DiskLimits()))
+
+
+def name_on_hosts(name: str, volume_id: str, pool: str | None) -> str:
+    """What hosts call a volume or a snapshot."""
+    return ".".join(filter(None, (name.rpartition("/")[2], volume_id, pool)))
 
 
 def file_of(on_hosts: str) -> str:

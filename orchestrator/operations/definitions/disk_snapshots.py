@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on a VM's disk and its snapshots."""
+"""Operations on a VM's disk, and on snapshots of it and of data volumes. One of a volume is removed as a volume is."""
 
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import disk_growth, disk_snapshots, vm_record
+from orchestrator.operations.steps import disk_growth, disk_snapshots, vm_record, volume_copies
 
 CREATE_SNAPSHOT = Definition(
     kind="create_snapshot",
@@ -40,3 +40,28 @@ GROW_DISK = Definition(
     forward_only=True,
 )
 """As CREATE_SNAPSHOT; its row has the new size from the beginning."""
+
+CREATE_VOLUME_SNAPSHOT = Definition(
+    kind="create_volume_snapshot",
+    steps=(volume_copies.CLAIMED, volume_copies.COPY),
+    stuck=lambda _: None,
+    abandoned=volume_copies.forget,
+)
+"""About the VM that has the volume, running or stopped, or else about the volume. Either stays as it is."""
+
+COPY_VOLUME = Definition(
+    kind="copy_volume",
+    steps=(volume_copies.CLAIMED, volume_copies.COPY),
+    stuck=lambda _: None,
+    abandoned=volume_copies.forget,
+)
+"""About the volume that it makes of a snapshot."""
+
+RESTORE_VOLUME_SNAPSHOT = Definition(
+    kind="restore_volume_snapshot",
+    steps=(volume_copies.CLAIMED, volume_copies.COPY_BACK, volume_copies.COPIED, volume_copies.REPLACE),
+    stuck=lambda _: None,
+    abandoned=volume_copies.forget,
+    no_return=volume_copies.COPIED,
+)
+"""About the stopped VM that has the volume, or else about the volume. As RESTORE_SNAPSHOT."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.core.actions.backups import UsesRepository
-from orchestrator.core.actions.disk_snapshots import CopiesDisk, CopySnapshot, RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import CopySnapshot, LongCopy, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import snapshot_file
@@ -17,7 +17,7 @@ from orchestrator.operations.steps.vm_record import as_before, say_stopped
 _ASK_AGAIN_S: Final = 1.0
 
 
-def copied(context: Context, action: CopiesDisk | UsesRepository) -> ActionResult:
+def copied(context: Context, action: LongCopy | UsesRepository) -> ActionResult:
     """Asked for until it is done. Left when the operation is cancelled; what takes the step back ends it."""
     while (result := context.perform(action)).unfinished:
         context.pause(_ASK_AGAIN_S)

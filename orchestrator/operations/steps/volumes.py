@@ -22,7 +22,7 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.pool import HOLDER, pool_of
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import Volume, file_of, id_of, limited, short_of
+from orchestrator.core.vms.volume import Volume, file_of, id_of, limited, name_on_hosts, short_of
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.plugging import names_of, plug, record_plugged
@@ -137,7 +137,7 @@ def _said(context: Context) -> str:
 
 def _file(context: Context) -> str:
     pool = context.inputs.get("pool")
-    return file_of(".".join((context.text("volume"), context.subject, *([pool] if isinstance(pool, str) else []))))
+    return file_of(name_on_hosts(context.text("volume"), context.subject, pool if isinstance(pool, str) else None))
 
 
 def _not_deleted(context: Context) -> None:

@@ -93,7 +93,7 @@ class TenantService:
                 raise Conflict(
                     "tenant.in_use", f"tenant {name} has {len(vms)} VMs", hint=f"'vgpuctl list-vms --tenant {name}'"
                 )
-            volumes = tx.volumes.list(tenant=name)
+            volumes = tx.volumes.list(tenant=name, snapshots=False)
             if volumes:
                 raise Conflict(
                     "tenant.in_use",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.operation import FINISHED
+from orchestrator.core.operation import FINISHED, UNFINISHED, Operation
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import MAX_ATTACHED, Volume, unknown_volume
 from orchestrator.store.transaction import Transaction
@@ -17,7 +17,7 @@ def known_volume(tx: Transaction, tenant: str, name: str) -> Volume:
     """:raises NotFound: ``volume.unknown``"""
     volume = tx.volumes.find(tenant, name)
     if volume is None:
-        raise unknown_volume(name, [known.name for known in tx.volumes.list(tenant=tenant)])
+        raise unknown_volume(name, [known.name for known in tx.volumes.list(tenant=tenant, snapshots=False)])
     return volume
 
 
@@ -75,7 +75,7 @@ def check_number(number: int) -> None:
 
 
 def check_free(tx: Transaction, volume: Volume) -> None:
-    """:raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.being_deleted``"""
+    """:raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.busy``, ``volume.being_deleted``"""
     check_not_attached(tx, volume)
     check_untouched(tx, volume)
     if volume.state == "lost":
@@ -84,16 +84,28 @@ def check_free(tx: Transaction, volume: Volume) -> None:
             f"volume {volume.name} is lost: its host was given up",
             hint=f"'vgpuctl volume delete {volume.name}' ends the record of it",
         )
+    if volume.state == "copying":
+        hint = f"'vgpuctl volume delete {volume.name}' removes one that was not copied to its end"
+        raise Conflict("volume.busy", f"volume {volume.name} is a copy that is not made yet", hint=hint)
     if volume.state == "deleting":
         raise Conflict("volume.being_deleted", f"volume {volume.name} is being deleted", hint="wait until it is gone")
 
 
 def check_untouched(tx: Transaction, volume: Volume) -> None:
-    """:raises Conflict: ``volume.busy``: it is being made larger"""
-    for operation in tx.operations.of_subject(volume.id):
-        if operation.kind == "grow_volume" and operation.state not in FINISHED:
+    """:raises Conflict: ``volume.busy``: it is being made larger, or copied"""
+    begun = [operation for operation in tx.operations.of_subject(volume.id) if operation.kind != "delete_volume"]
+    if volume.snapshot_of is not None:
+        begun += [operation for operation in copying(tx) if tx.operations.get(operation.id).inputs["of"] == volume.file]
+    for operation in begun:
+        if operation.state not in FINISHED:
             hint = f"'vgpuctl operation wait {operation.id}' waits for it"
             raise Conflict("volume.busy", f"operation {operation.id} works on volume {volume.name}", hint=hint)
+
+
+def copying(tx: Transaction) -> list[Operation]:
+    """Those that read snapshots."""
+    kinds = ("copy_volume", "restore_volume_snapshot")
+    return [operation for kind in kinds for operation in tx.operations.list(kind=kind, states=UNFINISHED)]
 
 
 def check_not_attached(tx: Transaction, volume: Volume) -> None:

@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.pool import NO_POOL
 from orchestrator.core.labels import kept_from, show_changes
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.claim import HostCapacity
-from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES, Vm
-from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume, limited
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import Volume, limited
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
-from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.messages import Started
 from orchestrator.services.pools import check_pool_has, pool_on_hosts, reaching
 from orchestrator.services.tenancy.quotas import volume_within_quota
@@ -37,11 +34,20 @@ from orchestrator.services.vms.vm_volumes import (
     host_of,
     known_volume,
 )
+from orchestrator.services.vms.volume_claims import (
+    add,
+    capacity_on,
+    check_fits,
+    check_limits,
+    check_size,
+    refusing_full,
+)
 from orchestrator.store.database import Store
-from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
 
 _NO_LIMITS: Final = DiskLimits()
+_HAS_FILE: Final = frozenset({"ready", "copying"})
+"""States in which a host may have one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +78,11 @@ class VolumeService:
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``host.not_ready``,
             ``host.kept``"""
         check_name(name, what="volume")
-        _check_size(size_bytes)
-        _check_limits(limits)
+        check_size(size_bytes)
+        check_limits(limits)
         if host is not None and pool not in {None, NO_POOL}:
             raise InvalidInput("volume.host_and_pool", "a volume in a pool lies on no host", hint="name one of both")
-        capacity = None if host is None else self._capacity(host)
+        capacity = None if host is None else capacity_on(self.planner, self.store, host)
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
             existing = tx.volumes.find(tenant, name)
@@ -91,11 +97,8 @@ class VolumeService:
                 max_bytes_per_s=limits.bytes_per_s or None, max_iops=limits.iops or None,
             )  # fmt: skip
             if existing is None:
-                check_pool_has(tx, in_pool, size_bytes)
-                _check_number(tx, tenant)
-                volume_within_quota(tx, volume)
-            with _room(volume, host):
-                tx.volumes.add(volume, capacity)
+                check_fits(tx, volume)
+            add(tx, volume, capacity)
             self._note(tx, "create_volume", volume, show_size(size_bytes))
         return VolumeInfo(volume=volume, vm=None)
 
@@ -111,14 +114,14 @@ class VolumeService:
             volumes = [
                 volume
                 for tenant in ((None,) if tenants is None else sorted(tenants))
-                for volume in tx.volumes.list(tenant=tenant)
+                for volume in tx.volumes.list(tenant=tenant, snapshots=False)
             ]
             return tuple(_info(tx, volume) for volume in volumes)
 
     def all(self) -> tuple[Volume, ...]:
         """Of every tenant."""
         with self.store.read() as tx:
-            return tuple(tx.volumes.list(tenant=None))
+            return tx.volumes.list(snapshots=False)
 
     def describe(self, tenant: str, name: str, description: str | None, labels: Mapping[str, str | None]) -> VolumeInfo:
         """None as a description: it stays, as a label's value: it goes.
@@ -136,18 +139,20 @@ class VolumeService:
     def delete(self, tenant: str, name: str) -> Started:
         """With what is on it. One that no host has a file of is gone at once.
 
-        :raises NotFound: ``volume.unknown``; :raises Conflict: ``volume.attached``"""
+        :raises NotFound: ``volume.unknown``
+        :raises Conflict: ``volume.attached``, ``volume.busy``, ``volume.has_snapshots``"""
         with self.store.read() as tx:
             known = known_volume(tx, tenant, name)
-        on = reaching(self.planner, known.pool) if known.pool is not None and known.state == "ready" else None
+        on = reaching(self.planner, known.pool) if known.pool is not None and known.state in _HAS_FILE else None
         with self.store.begin() as tx:
             volume = known_volume(tx, tenant, name)
             check_not_attached(tx, volume)
             check_untouched(tx, volume)
+            _check_no_snapshots(tx, volume)
             if volume.state == "deleting":
                 running = [begun.id for begun in tx.operations.of_subject(volume.id) if begun.state not in FINISHED]
                 return Started(operation=running[-1] if running else None, name=name, existing=True)
-            if volume.state != "ready" or (host := volume.host or on) is None:
+            if volume.state not in _HAS_FILE or (host := volume.host or on) is None:
                 tx.volumes.remove(volume.id)
                 self._note(tx, "delete_volume", volume, "done")
                 return Started(operation=None, name=name)
@@ -165,7 +170,7 @@ class VolumeService:
             ``vm.adopted``"""
         with self.store.read() as tx:
             host = known_vm(tx, tenant, vm_name).host
-        capacity = self._capacity(host)
+        capacity = capacity_on(self.planner, self.store, host)
         with self.planner.index.current() as fleet:
             viewed = fleet.host(host)
             reached = () if viewed is None else viewed.facts.pools
@@ -183,7 +188,7 @@ class VolumeService:
             check_settled(tx, vm)
             check_free_port(tx, vm)
             check_number(len(vm.spec.volumes) + 1)
-            with _room(volume, vm.host):
+            with refusing_full(volume, vm.host):
                 tx.volumes.attach(volume, vm.id, vm.host, capacity)
             has = (*vm.spec.volumes, volume.on_hosts)
             given = replace(vm, spec=limited(replace(vm.spec, volumes=has), (volume,)))
@@ -217,10 +222,10 @@ class VolumeService:
         :raises InvalidInput: ``volume.out_of_range``, ``volume.shrinks``
         :raises NotFound: ``volume.unknown``; :raises NoCapacity: ``volume.no_capacity``, ``pool.full``
         :raises QuotaExceeded: ``quota.exceeded``; :raises Conflict: ``volume.busy``, ``volume.lost``, ``vm.busy``"""
-        _check_size(size_bytes)
+        check_size(size_bytes)
         with self.store.read() as tx:
             known = known_volume(tx, tenant, name)
-        capacity = None if known.host is None else self._capacity(known.host)
+        capacity = None if known.host is None else capacity_on(self.planner, self.store, known.host)
         on = reaching(self.planner, known.pool) if known.pool is not None and known.vm is None else None
         with self.store.begin() as tx:
             volume = known_volume(tx, tenant, name)
@@ -229,7 +234,7 @@ class VolumeService:
             larger, more = _grown(tx, volume, size_bytes)
             volume_within_quota(tx, more)
             check_pool_has(tx, volume.pool, more.size_bytes)
-            with _room(more, volume.host):
+            with refusing_full(more, volume.host):
                 tx.volumes.resize(volume.id, size_bytes, capacity)
             if volume.state == "new":
                 self._note(tx, f"grow_volume {show_size(size_bytes)}", volume, "done")
@@ -251,7 +256,7 @@ class VolumeService:
                 max_bytes_per_s=volume.max_bytes_per_s if max_bytes_per_s is None else max_bytes_per_s or None,
                 max_iops=volume.max_iops if max_iops is None else max_iops or None,
             )
-            _check_limits(after.limits)
+            check_limits(after.limits)
             if after == volume:
                 return Started(operation=None, name=name, existing=True)
             vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
@@ -293,16 +298,6 @@ class VolumeService:
             self.engine.submit(started.operation)
         return started
 
-    def _capacity(self, host: str) -> HostCapacity:
-        """:raises NotFound: ``host.unknown``; :raises NoCapacity: ``host.not_ready``: nothing is known of it"""
-        with self.planner.index.current() as fleet:
-            viewed = fleet.host(host)
-            if viewed is not None:
-                return capacity_of(viewed.facts, self.planner.index.overcommit.of(viewed.seen.host))
-        with self.store.read() as tx:
-            tx.hosts.get(host)
-        raise NoCapacity("host.not_ready", f"host {host} was never observed", hint="wait until it is ready")
-
     def _note(self, tx: Transaction, action: str, volume: Volume, outcome: str) -> None:
         tx.audit.append(
             at=self.planner.clock.now(), actor=actor(), action=action, subject=volume.full_name, outcome=outcome
@@ -327,10 +322,18 @@ def _grown(tx: Transaction, volume: Volume, size_bytes: int) -> tuple[Volume, Vo
             f"volume {volume.name} has {show_size(volume.size_bytes)}, and a volume never shrinks",
             hint="its end may hold what its guest wrote: make a smaller one, copy what you need in the guest",
         )
-    if volume.state in {"lost", "deleting"}:
+    if volume.state in {"lost", "deleting", "copying"}:
         check_free(tx, replace(volume, vm=None))
     check_untouched(tx, volume)
     return replace(volume, size_bytes=size_bytes), replace(volume, size_bytes=size_bytes - volume.size_bytes)
+
+
+def _check_no_snapshots(tx: Transaction, volume: Volume) -> None:
+    """:raises Conflict: ``volume.has_snapshots``"""
+    for snapshot in tx.volumes.snapshots(volume.id):
+        short = snapshot.name.rpartition("/")[2]
+        hint = f"'vgpuctl volume snapshot delete {volume.name} {short} --tenant {volume.tenant}' deletes one"
+        raise Conflict("volume.has_snapshots", f"volume {volume.name} has snapshots", hint=hint)
 
 
 def _is_same(existing: Volume, size_bytes: int, host: str | None, pool: str | None) -> bool:
@@ -350,47 +353,3 @@ def _growing(tx: Transaction, volume: Volume) -> str | None:
 def _info(tx: Transaction, volume: Volume) -> VolumeInfo:
     vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
     return VolumeInfo(volume=volume, vm=None if vm is None else vm.spec.name)
-
-
-def _check_number(tx: Transaction, tenant: str) -> None:
-    if len(tx.volumes.list(tenant=tenant)) >= MAX_OF_TENANT:
-        raise Conflict(
-            "volume.used_up",
-            f"tenant {tenant} has {MAX_OF_TENANT} volumes, and no tenant has more",
-            hint=f"'vgpuctl volume list --tenant {tenant}' shows them; delete one",
-        )
-
-
-def _check_limits(limits: DiskLimits) -> None:
-    """:raises InvalidInput: ``volume.limits_invalid``"""
-    if limits.problem is not None:
-        hint = f"{limits.problem[1]}; 0 is no limit"
-        raise InvalidInput("volume.limits_invalid", "no disk can be limited so", hint=hint)
-
-
-def _check_size(size_bytes: int) -> None:
-    """:raises InvalidInput: ``volume.out_of_range``"""
-    if not MIN_DISK_BYTES <= size_bytes <= MAX_DISK_BYTES:
-        least, most = show_size(MIN_DISK_BYTES), show_size(MAX_DISK_BYTES)
-        raise InvalidInput(
-            "volume.out_of_range",
-            f"a volume cannot have {show_size(size_bytes)}",
-            hint=f"ask for at least {least} and at most {most}",
-        )
-
-
-@contextmanager
-def _room(volume: Volume, host: str | None) -> Iterator[None]:
-    """:raises NoCapacity: ``volume.no_capacity``"""
-    try:
-        yield
-    except ClaimLost as error:
-        size = show_size(volume.size_bytes)
-        full = NoCapacity(
-            "volume.no_capacity",
-            f"host {host} has too little free disk for a volume of {size}",
-            hint=f"a volume that is attached nowhere can be deleted; 'vgpuctl host show {host}' tells what is free",
-            details=str(error),
-        )
-        full.told = Reason(code=full.code, message=f"its host has too little free disk for a volume of {size}")
-        raise full from error

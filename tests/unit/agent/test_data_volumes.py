@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.agent import copies
 from orchestrator.agent.images import files
+from orchestrator.agent.libvirt.disk_snapshots import SnapshotsOfDisks
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     DefineDomain,
+    FencingToken,
     HostAction,
     StartDomain,
     StopDomain,
@@ -20,17 +24,34 @@ from orchestrator.core.actions.host_actions import (
 from orchestrator.core.actions.settle_ledger import KnownVolume, SettleLedger
 from orchestrator.core.actions.volumes import (
     AttachVolume,
+    CopyDataVolume,
     CreateDataVolume,
     DeleteDataVolume,
     DetachVolume,
+    ReplaceDataVolume,
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
 from tests.unit.agent.bench import Bench, domain_of
+from tests.unit.agent.test_copies import slowly
 
 ID = "3f2a91c0-7be4-4c55-9f9c-0f6bb5a3f1c2"
 FILE = f"data.{ID}.raw"
 OTHER = "0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2"
+COPY, BACK = f"before.{OTHER}.raw", "11111111-3a7f-4c55-9f9c-0f6bb5a3f1c2"
 SIZE = 64 * 1024**2
+
+
+def fill(path: Path, text: bytes) -> None:
+    """In its middle."""
+    with path.open("r+b") as file:
+        file.seek(SIZE // 2)
+        file.write(text.ljust(4096, b"\0"))
+
+
+def content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(SIZE // 2)
+        return file.read(4096).rstrip(b"\0")
 
 
 @pytest.fixture
@@ -150,3 +171,99 @@ def test_a_lost_ledger_knows_volumes_again_and_who_has_them(bench: Bench) -> Non
     assert bench.do(SettleLedger(gpus=(), functions=(), vms=(), data=known)).changed
     assert (bench.storage.data.user(FILE), bench.storage.data.snapshots()[0].owner) == (bench.vm, ID)
     refused("volume.in_use", Conflict, lambda: bench.do(AttachVolume(vm=OTHER, volume=FILE)))
+
+
+def test_a_copy_has_what_was_on_it_and_holes(bench: Bench) -> None:
+    source, copy = bench.host.paths.data / FILE, bench.host.paths.data / COPY
+    taken = CopyDataVolume(volume=COPY, of=FILE, size_bytes=2 * SIZE)
+    refused("volume.missing", NotFound, lambda: bench.do(taken))
+    bench.do(CreateDataVolume(volume=FILE, size_bytes=SIZE))
+    fill(source, b"first")
+    assert bench.do(taken).changed
+    fill(source, b"second")
+    assert not bench.do(taken).changed
+    assert (content(copy), copy.stat().st_size, copy.stat().st_mode & 0o777) == (b"first", 2 * SIZE, 0o600)
+    assert files.taken(copy) < 2**20
+    assert {seen.name: seen.owner for seen in bench.storage.data.snapshots()} == {FILE: ID, COPY: OTHER}
+    smaller = CopyDataVolume(volume=f"more.{ID}.raw", of=FILE, size_bytes=SIZE // 2)
+    refused("volume.differs", Conflict, lambda: bench.do(smaller))
+    assert bench.do(DeleteDataVolume(volume=COPY)).changed
+    assert [seen.name for seen in bench.storage.data.snapshots()] == [FILE]
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_what_is_put_back_is_whole_and_stays_as_large(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """``copied``: as before; else the copy is gone, as after an answer that was lost."""
+    volume, back = bench.host.paths.data / FILE, f"copy-1.{BACK}.raw"
+    bench.do(CreateDataVolume(volume=FILE, size_bytes=SIZE))
+    bench.do(AttachVolume(vm=bench.vm, volume=FILE))
+    fill(volume, b"first")
+    bench.do(CopyDataVolume(volume=COPY, of=FILE, size_bytes=SIZE))
+    fill(volume, b"second")
+    put = ReplaceDataVolume(volume=FILE, of=COPY, copy=back, size_bytes=2 * SIZE)
+    if copied:
+        bench.do(CopyDataVolume(volume=back, of=COPY, size_bytes=2 * SIZE))
+    with monkeypatch.context() as while_it_is_open:
+        while_it_is_open.setattr(type(bench.storage.data), "is_open", lambda *_: True)
+        refused("volume.in_use", Conflict, lambda: bench.do(put))
+    assert content(volume) == b"second"
+    for _ in range(2):
+        bench.do(put)
+        assert (content(volume), volume.stat().st_size) == (b"first", 2 * SIZE)
+    assert {seen.name for seen in bench.storage.data.snapshots()} == {FILE, COPY}
+    assert bench.storage.data.user(FILE) == bench.vm
+    refused("volume.differs", Conflict, lambda: bench.do(replace(put, size_bytes=SIZE)))
+
+
+def test_a_volume_that_says_what_lies_beneath_it_is_copied_as_it_is(bench: Bench) -> None:
+    """A guest writes any header into a raw disk: no file of the host is opened for it."""
+    source, secret = bench.host.paths.data / FILE, bench.host.paths.storage / "secret.raw"
+    secret.write_bytes(b"hidden" * 100_000)
+    bench.do(CreateDataVolume(volume=FILE, size_bytes=SIZE))
+    planted = bench.host.paths.storage / "planted"
+    subprocess.run(
+        ["qemu-img", "create", "-q", "-f", "qcow2", "-b", secret, "-F", "raw", planted], check=True, capture_output=True
+    )
+    header = planted.read_bytes()
+    with source.open("r+b") as file:
+        file.write(header)
+    bench.do(CopyDataVolume(volume=COPY, of=FILE, size_bytes=SIZE))
+    assert (bench.host.paths.data / COPY).read_bytes()[: len(header)] == header
+
+
+def test_a_volume_that_its_vm_writes_is_copied_by_libvirt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a raw file that is there before, as it has the volume's size."""
+    bench.do(CreateDataVolume(volume=FILE, size_bytes=SIZE))
+    bench.do(AttachVolume(vm=bench.vm, volume=FILE))
+    volume = bench.host.paths.data / FILE
+    fill(volume, b"first")
+    asked: list[tuple[Path, str, int]] = []
+
+    def copies(self: SnapshotsOfDisks, vm: str, disk: Path, part: Path, *how: object) -> None:
+        assert vm == bench.vm
+        asked.append((disk, str(how[0]), part.stat().st_size))
+        fill(part, b"as it was")
+
+    monkeypatch.setattr(SnapshotsOfDisks, "_copy_running", copies)
+    monkeypatch.setattr(type(bench.domains), "is_active", lambda *_: True)
+    bench.do(CopyDataVolume(volume=COPY, of=FILE, size_bytes=SIZE))
+    assert asked == [(volume, "raw", SIZE)]
+    assert content(bench.host.paths.data / COPY) == b"as it was"
+
+
+def test_removing_a_copy_ends_it_and_leaves_what_is_copied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.do(CreateDataVolume(volume=FILE, size_bytes=SIZE))
+    monkeypatch.setattr(copies, "_ROUND_S", 0.1)
+    ends = slowly(monkeypatch)
+    taken = CopyDataVolume(volume=COPY, of=FILE, size_bytes=SIZE)
+    token = FencingToken(site="s", epoch=1, operation="o", attempt=1)
+    assert bench.performer.perform(taken, token).unfinished
+    other = CreateDataVolume(volume=f"more.{BACK}.raw", size_bytes=SIZE)
+    bench.performer.perform(other, replace(token, operation="p"))
+    assert bench.performer.perform(taken, token).unfinished, "nothing that is done beside it ends it"
+    assert ends == []
+    bench.performer.perform(DeleteDataVolume(volume=COPY), token)
+    assert ends == ["ended"]
+    assert sorted(path.name for path in bench.host.paths.data.iterdir()) == [FILE, other.volume]

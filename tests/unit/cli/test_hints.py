@@ -99,6 +99,7 @@ NOT_KNOWN_THERE = {
     ("orchestrator/cli/words.py", "explain -p PROFILE"),
     ("orchestrator/adapters/ansible/outcome.py", "operation show ID"),
     ("orchestrator/services/network_paths.py", "network address attach x1 VM --tenant x1"),
+    ("orchestrator/services/vms/volume_snapshots.py", "volume attach x1 VM --tenant x1"),
 }
 """Who chooses is the reader."""
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0129"
-down_revision = "0127"
+down_revision = "0128"
 
 
 def upgrade() -> None:

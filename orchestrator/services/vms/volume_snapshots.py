@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of data volumes, and new volumes of them. Each is a volume of its own that no VM gets: it has room, quota,
+file and delete of one, on the same host or in the same pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.hosts.domain import DiskLimits
+from orchestrator.core.names import check_name, near
+from orchestrator.core.units import show_size
+from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume
+from orchestrator.services.begin import held_by, new_operation, record
+from orchestrator.services.messages import Started
+from orchestrator.services.pools import reaching
+from orchestrator.services.vm_checks import check_idle, check_settled, check_state
+from orchestrator.services.vms.vm_volumes import check_free, check_untouched, known_volume
+from orchestrator.services.vms.volume_claims import add, capacity_on, check_fits, check_limits, check_size
+from orchestrator.services.vms.volumes import VolumeService
+from orchestrator.store.transaction import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeSnapshots:
+    volumes: VolumeService
+
+    def list(self, tenant: str, name: str) -> tuple[Volume, ...]:
+        """Oldest first. :raises NotFound: ``volume.unknown``"""
+        with self.volumes.store.read() as tx:
+            return tx.volumes.snapshots(known_volume(tx, tenant, name).id)
+
+    def create(self, tenant: str, name: str, snapshot: str) -> Started:
+        """Of one that no VM has, or whose VM runs or is stopped.
+
+        :raises NotFound: ``volume.unknown``; :raises InvalidInput: ``snapshot.name_invalid``
+        :raises Conflict: ``volume.empty``, ``volume.busy``, ``volume.lost``, ``vm.busy``, ``vm.suspended``,
+            ``snapshot.exists``, ``snapshot.too_many``
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``pool.full``"""
+        check_name(snapshot, what="snapshot")
+        host = self._host(tenant, name)
+        with self.volumes.store.begin() as tx:
+            volume, vm = _known(tx, tenant, name)
+            if vm is not None:
+                check_settled(tx, vm)
+            _check_one_more(tx, volume, snapshot)
+            made = self._snapshot(volume, f"{volume.name}/{snapshot}")
+            check_fits(tx, made)
+            self._add(tx, made)
+            started = self._begin(tx, "create_volume_snapshot", vm or volume, host, made, {"of": volume.file})
+        return self._submitted(started)
+
+    def delete(self, tenant: str, name: str, snapshot: str) -> Started:
+        """:raises NotFound: ``volume.unknown``, ``snapshot.unknown``; :raises Conflict: ``volume.busy``"""
+        with self.volumes.store.read() as tx:
+            known = _find(tx, known_volume(tx, tenant, name), snapshot)
+        return self.volumes.delete(tenant, known.name)
+
+    def restore(self, tenant: str, name: str, snapshot: str) -> Started:
+        """What was written to the volume since is gone. The snapshot stays. Until it is done, what is copied is one
+        more, and has its room on the host whatever the tenant's quota is.
+
+        :raises NotFound: ``volume.unknown``, ``snapshot.unknown``
+        :raises Conflict: ``vm.busy``: it runs; ``volume.busy``, ``volume.lost``, ``vm.suspended``,
+            ``snapshot.unfinished``
+        :raises NoCapacity: ``volume.no_capacity``, ``pool.full``"""
+        host = self._host(tenant, name)
+        with self.volumes.store.begin() as tx:
+            volume, vm = _known(tx, tenant, name)
+            source = _taken(tx, volume, snapshot)
+            if vm is not None:
+                check_state(vm, "stopped")
+                check_idle(tx, vm)
+            made = self._snapshot(volume, "")
+            self._add(tx, made)
+            files: dict[str, object] = {"of": source.file, "replaces": volume.file}
+            started = self._begin(tx, "restore_volume_snapshot", vm or volume, host, made, files)
+        return self._submitted(started)
+
+    def copy(
+        self, tenant: str, snapshot: tuple[str, str], name: str, size_bytes: int | None, limits: DiskLimits
+    ) -> Started:
+        """To a new volume, where the snapshot lies. ``snapshot``: its volume's name and its own; ``size_bytes``: None:
+        as large.
+
+        :raises NotFound: ``volume.unknown``, ``snapshot.unknown``
+        :raises InvalidInput: ``volume.name_invalid``, ``volume.limits_invalid``, ``disk.too_small``
+        :raises Conflict: ``volume.exists``, ``volume.used_up``, ``snapshot.unfinished``
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``pool.full``"""
+        check_name(name, what="volume")
+        check_limits(limits)
+        host = self._host(tenant, snapshot[0])
+        with self.volumes.store.begin() as tx:
+            source = _taken(tx, known_volume(tx, tenant, snapshot[0]), snapshot[1])
+            size = source.size_bytes if size_bytes is None else size_bytes
+            check_size(size)
+            if size < source.size_bytes:
+                words = f"a volume of {show_size(size)} is smaller than snapshot {source.name}"
+                raise InvalidInput("disk.too_small", words, hint=f"ask for at least {show_size(source.size_bytes)}")
+            made = replace(
+                self._drawn(source, name), size_bytes=size,
+                max_bytes_per_s=limits.bytes_per_s or None, max_iops=limits.iops or None,
+            )  # fmt: skip
+            check_fits(tx, made)
+            self._add(tx, made)
+            started = self._begin(tx, "copy_volume", made, source.host or host, made, {"of": source.file})
+        return self._submitted(started)
+
+    def _host(self, tenant: str, name: str) -> str:
+        """Where it can be copied: on its VM's host, which has it open; in a pool, on any that reaches it."""
+        with self.volumes.store.read() as tx:
+            volume = known_volume(tx, tenant, name)
+            vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
+        if volume.pool is None or vm is not None:
+            return volume.host or ("" if vm is None else vm.host)
+        return reaching(self.volumes.planner, volume.pool)
+
+    def _drawn(self, like: Volume, name: str) -> Volume:
+        """``name``: "": as its id begins."""
+        drawn, now = self.volumes.planner.ids.new_uuid(), self.volumes.planner.clock.now()
+        return Volume(
+            id=drawn, tenant=like.tenant, name=name or f"{like.name}/copy-{drawn[:8]}", size_bytes=like.size_bytes,
+            host=like.host, vm=None, state="copying", created_at=now, pool=like.pool,
+        )  # fmt: skip
+
+    def _snapshot(self, of: Volume, name: str) -> Volume:
+        return replace(self._drawn(of, name), snapshot_of=of.id)
+
+    def _add(self, tx: Transaction, made: Volume) -> None:
+        capacity = None if made.host is None else capacity_on(self.volumes.planner, self.volumes.store, made.host)
+        add(tx, made, capacity)
+
+    def _begin(
+        self, tx: Transaction, kind: str, about: Vm | Volume, host: str, made: Volume, inputs: dict[str, object]
+    ) -> Started:
+        """``inputs``: beside what is made."""
+        operation = new_operation(kind, about, clock=self.volumes.planner.clock, ids=self.volumes.planner.ids)
+        if isinstance(about, Vm):
+            tx.vms.update(held_by(operation, about))
+        record(tx, operation, host=host, inputs={"made": made.fields(), **inputs}, said=made.name)
+        return Started(operation=operation.id, name=made.name)
+
+    def _submitted(self, started: Started) -> Started:
+        self.volumes.engine.submit(str(started.operation))
+        return started
+
+
+def _known(tx: Transaction, tenant: str, name: str) -> tuple[Volume, Vm | None]:
+    """With something on it, which nothing changes just now, and the VM that has it.
+
+    :raises NotFound: ``volume.unknown``
+    :raises Conflict: ``volume.empty``, ``volume.busy``, ``volume.lost``, ``volume.being_deleted``"""
+    volume = known_volume(tx, tenant, name)
+    check_free(tx, replace(volume, vm=None))
+    if volume.state == "new":
+        hint = f"a VM gets it: 'vgpuctl volume attach {volume.name} VM --tenant {tenant}'"
+        raise Conflict("volume.empty", f"no VM has had volume {volume.name}: nothing is on it", hint=hint)
+    check_untouched(tx, volume)
+    return volume, None if volume.vm is None else tx.vms.find_id(volume.vm)
+
+
+def _find(tx: Transaction, volume: Volume, name: str) -> Volume:
+    """:raises NotFound: ``snapshot.unknown``"""
+    by_name = {known.name.rpartition("/")[2]: known for known in tx.volumes.snapshots(volume.id)}
+    if name not in by_name:
+        hint = near(name, by_name, f"vgpuctl volume snapshot list {volume.name}")
+        raise NotFound("snapshot.unknown", f"no snapshot of volume {volume.name} is called {name[:63]!a}", hint=hint)
+    return by_name[name]
+
+
+def _taken(tx: Transaction, volume: Volume, name: str) -> Volume:
+    """:raises NotFound: ``snapshot.unknown``; :raises Conflict: ``snapshot.unfinished``"""
+    snapshot = _find(tx, volume, name)
+    if snapshot.state != "ready":
+        hint = f"'vgpuctl volume snapshot delete {volume.name} {name} --tenant {volume.tenant}' removes it"
+        raise Conflict("snapshot.unfinished", f"snapshot {snapshot.name} is {snapshot.state}", hint=hint)
+    return snapshot
+
+
+def _check_one_more(tx: Transaction, volume: Volume, name: str) -> None:
+    """:raises Conflict: ``snapshot.exists``, ``snapshot.too_many``"""
+    known, named = tx.volumes.snapshots(volume.id), f"{volume.name} --tenant {volume.tenant}"
+    if any(each.name == f"{volume.name}/{name}" for each in known):
+        hint = f"'vgpuctl volume snapshot list {named}' shows it; choose another name"
+        raise Conflict("snapshot.exists", f"volume {volume.name} has a snapshot {name}", hint=hint)
+    if len(known) >= MAX_SNAPSHOTS:
+        oldest = known[0].name.rpartition("/")[2]
+        hint = f"'vgpuctl volume snapshot delete {named} {oldest}' removes the oldest one"
+        raise Conflict("snapshot.too_many", f"volume {volume.name} has {MAX_SNAPSHOTS} snapshots", hint=hint)
