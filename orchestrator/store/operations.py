@@ -86,6 +86,7 @@ _IN_TURN: Final = (
     select(
         *(operations.c[name] for name in ("id", "subject", "host", "attempt", "kind", "tenant")),
         *(operations.c[name] for name in ("waits_for", "host_wait", "guest_wait")),
+        operations.c.inputs["disk_of"].as_string().is_not(None).label("copies_disk"),
     )
     .where(operations.c.state.in_(UNFINISHED))
     .order_by(
@@ -298,7 +299,7 @@ class Operations:
         for row in rows:
             first.setdefault(row.subject, row)
         open_ones = self._unfinished({other for row in first.values() for other in row.waits_for or ()})
-        same = ("subject", "host", "attempt", "kind", "tenant")
+        same = ("subject", "host", "attempt", "kind", "tenant", "copies_disk")
         return tuple(
             DueOperation(operation=row.id, **{name: getattr(row, name) for name in same})
             for row in first.values()

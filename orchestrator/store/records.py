@@ -121,6 +121,8 @@ class DueOperation:
     """How many have begun."""
     kind: str = ""
     tenant: str | None = None
+    copies_disk: bool = False
+    """Its VM's new disk is a copy of a snapshot."""
 
     @property
     def in_guest(self) -> bool:
@@ -130,7 +132,7 @@ class DueOperation:
     @property
     def copies(self) -> bool:
         """It copies or reads as much as a VM's whole disk, which takes hours."""
-        return self.kind in _COPIES
+        return self.kind in _COPIES or self.copies_disk
 
     @property
     def line(self) -> str:

@@ -15,9 +15,10 @@ pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indi
 
 MIB = 1024**2
 SIZE_MIB = 48
-FIND = (
-    'for disk in /sys/block/vd*; do [ "$(cat "$disk/serial")" = data ] && echo "${disk##*/} $(cat "$disk/size")"; done'
+_EACH = (
+    'for disk in /sys/block/vd*; do [ "$(cat "$disk/serial")" = %s ] && echo "${disk##*/} $(cat "$disk/size")"; done'
 )
+FIND = _EACH % "data"
 """The volume's name is the disk's serial number, of which udev makes /dev/disk/by-id. Sizes are in 512 bytes."""
 OWN_SIZE = "cat /sys/block/vda/size"
 FAR = 40
@@ -35,9 +36,9 @@ def volume(enrolled: Enrolled) -> Iterator[str]:
     assert enrolled.shell(FILES).split() == []
 
 
-def disk_of(enrolled: Enrolled, vm: str, size_mib: int = SIZE_MIB) -> str:
+def disk_of(enrolled: Enrolled, vm: str, size_mib: int = SIZE_MIB, volume: str = "data") -> str:
     """The device of the volume in a guest; it has the volume's size there."""
-    name, sectors = enrolled.in_guest(vm, FIND).split()
+    name, sectors = enrolled.in_guest(vm, _EACH % volume).split()
     assert int(sectors) * 512 == size_mib * MIB
     return f"/dev/{name}"
 
@@ -48,8 +49,8 @@ def written(enrolled: Enrolled, vm: str, text: str) -> None:
     enrolled.in_guest(vm, f"echo {text} | dd of={disk} bs=1M seek={FAR} conv=sync,fsync 2>/dev/null")
 
 
-def read(enrolled: Enrolled, vm: str) -> str:
-    disk = disk_of(enrolled, vm)
+def read(enrolled: Enrolled, vm: str, volume: str = "data") -> str:
+    disk = disk_of(enrolled, vm, volume=volume)
     return enrolled.in_guest(vm, f"dd if={disk} bs=1M skip={FAR} count=1 2>/dev/null | tr -d '\\0'").strip()
 
 
@@ -75,6 +76,37 @@ def test_what_a_guest_writes_on_its_volume_the_next_vm_reads(enrolled: Enrolled,
     product.ok("start-vm", "second")
     assert read(enrolled, "second") == "kept-by-first"
     product.refused(5, "volume", "delete", volume, "--yes")
+
+
+def test_what_was_on_a_volume_comes_back_and_is_on_a_new_one(enrolled: Enrolled, volume: str) -> None:
+    product, snapshot = enrolled.product, "while-it-runs"
+    product.ok(*enrolled.request("first", "--volume", volume, "--ssh-key", enrolled.public_key))
+    written(enrolled, "first", "before")
+    product.ok("volume", "snapshot", "create", volume, snapshot)
+    written(enrolled, "first", "after")
+    product.ok("volume", "create", "twin", "--from-snapshot", f"{volume}/{snapshot}")
+    product.ok("volume", "attach", "twin", "first")
+    eventually(enrolled, "first", f"{_EACH % 'twin'} | wc -l", "1")
+    assert (read(enrolled, "first"), read(enrolled, "first", "twin")) == ("after", "before")
+    product.refused(5, "volume", "snapshot", "restore", volume, snapshot, "--yes")
+    product.ok("stop-vm", "first")
+    product.ok("volume", "snapshot", "restore", volume, snapshot, "--yes")
+    product.ok("start-vm", "first")
+    assert read(enrolled, "first") == "before"
+    written(enrolled, "first", "again")
+    assert read(enrolled, "first", "twin") == "before"
+    product.ok("stop-vm", "first")
+    for name in (volume, "twin"):
+        product.ok("volume", "detach", name, "first")
+    product.ok("volume", "snapshot", "create", volume, "free")
+    product.ok("volume", "snapshot", "restore", volume, snapshot, "--yes")
+    product.refused(5, "volume", "delete", volume, "--yes")
+    for taken in (snapshot, "free"):
+        product.ok("volume", "snapshot", "delete", volume, taken, "--yes")
+    product.ok("volume", "delete", "twin", "--yes")
+    product.ok("volume", "attach", volume, "first")
+    product.ok("start-vm", "first")
+    assert read(enrolled, "first") == "before"
 
 
 def eventually(enrolled: Enrolled, vm: str, command: str, wanted: str) -> None:

@@ -57,6 +57,13 @@ def test_its_disk_is_a_copy_that_outlives_what_it_was_made_of(plane: ControlPlan
     assert plane.services.vms.create(copy_of(disk_bytes=2 * GIB)).existing, "asked for again"
 
 
+def test_it_takes_a_place_of_copies_and_none_of_its_host(plane: ControlPlane) -> None:
+    for request in (copy_of(), create_vm("plain", profile="GRID T4-2Q")):
+        plane.services.vms.create(request)
+    with plane.store.read() as tx:
+        assert [run.line for run in tx.operations.due()] == [f"copies on {T4_HOST}", T4_HOST]
+
+
 def test_a_disk_that_is_left_to_the_profile_has_room_for_it(plane: ControlPlane) -> None:
     vm = plane.services.vms.get("default", "train")
     large = replace(vm.snapshots[0], size_bytes=100 * GIB)
