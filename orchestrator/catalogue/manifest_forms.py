@@ -26,7 +26,7 @@ from orchestrator.core.manifest import (
     WantedTenant,
     WantedVolume,
 )
-from orchestrator.core.names import check_name
+from orchestrator.core.names import NAME_PATTERN, check_name
 from orchestrator.core.overlay import MAX_SUBNETS, FlowLog, NewOvnNetwork
 from orchestrator.core.peering import MAX_PEERS
 from orchestrator.core.plain_words import LINE_PATTERN
@@ -291,6 +291,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
     addresses: dict[Name, Annotated[str, Field(max_length=64)]] = Field(default={}, max_length=MAX_CARDS)
     volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
+    from_snapshot: Annotated[str, Field(pattern=f"^{NAME_PATTERN}/{NAME_PATTERN}$")] | None = None
     user_data: Annotated[str, _checked(plain_user_data)] | None = None
     host: Name | None = None
     gpu: Annotated[str, _checked(parse_pci_address)] | None = None
@@ -326,6 +327,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
             end=end,
             labels=check_labels(self.labels),
             addresses=tuple(sorted(self.addresses.items())),
+            from_snapshot=self.from_snapshot,
             protected=self.protected,
             has_user_data=self.user_data is not None,
             user_data=self.user_data,

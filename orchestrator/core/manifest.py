@@ -109,6 +109,8 @@ class ManifestVm(VmShape):
     """Of a wanted one: those it names; a VM that exists may have more."""
     addresses: Labels = ()
     """By networks of kind ovn; of a wanted one those that it chooses."""
+    from_snapshot: str | None = None
+    """``VM/SNAPSHOT`` that its disk is a copy of; None, of a wanted one: of any."""
     protected: bool | None = None
     """Whether it is refused to delete it; None, of a wanted one: as it is."""
     user_data: str | None = field(default=None, compare=False, repr=False)

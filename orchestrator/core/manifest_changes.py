@@ -302,7 +302,9 @@ def _state(vm: ManifestVm) -> str:
     return "running" if vm.running else "stopped"
 
 
-_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data", "labels", "protected", "addresses"}
+_IDENTITY: Final = {
+    "name", "tenant", "running", "end", "user_data", "labels", "protected", "addresses", "from_snapshot",
+}  # fmt: skip
 _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not in _IDENTITY)
 """Every member that makes a VM what it is."""
 _PLACE: Final = frozenset({"host", "gpu"})
@@ -320,6 +322,8 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
         yield FieldChange(field=f"labels.{key}", there=None, wanted=value)
     for network, address in vm.addresses:
         yield FieldChange(field=f"addresses.{network}", there=None, wanted=address)
+    if vm.from_snapshot is not None:
+        yield FieldChange(field="from_snapshot", there=None, wanted=vm.from_snapshot)
     if vm.end.after_s is not None:
         yield FieldChange(field="lease", there=None, wanted=show_span(vm.end.after_s))
     if vm.end.at is not None:
@@ -342,6 +346,9 @@ def _differences(wanted: ManifestVm, existing: ExistingVm) -> Iterator[FieldChan
     for network, address in wanted.addresses:
         if not set(address.split(",")) <= set(has.get(network, "").split(",")):
             yield FieldChange(field=f"addresses.{network}", there=has.get(network, "none"), wanted=address)
+    if wanted.from_snapshot not in {None, existing.vm.from_snapshot}:
+        had = existing.vm.from_snapshot or "none"
+        yield FieldChange(field="from_snapshot", there=had, wanted=wanted.from_snapshot)
     if existing.on_host is not None and wanted.host not in {None, existing.on_host}:
         yield FieldChange(field="host", there=existing.on_host, wanted=wanted.host)
 

@@ -297,6 +297,7 @@ def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
         "volumes": list(vm.volumes),
         "more_networks": list(vm.more_networks),
         "user_data": vm.user_data,
+        "from_snapshot": vm.from_snapshot,
         "start": vm.running,
         "label": label,
     }

@@ -114,6 +114,7 @@ def _vm(vm: Json) -> ExistingVm:
         addresses=_addresses(vm),
         running=True,
         has_user_data=vm["has_user_data"],
+        from_snapshot=vm.get("from_snapshot"),
         protected=vm.get("protected", False),
     )
     return ExistingVm(

@@ -233,6 +233,21 @@ def test_a_tpm_that_a_file_leaves_to_the_profile_is_no_difference(tpm: bool) -> 
     ]
 
 
+def test_a_disk_that_was_made_of_another_snapshot_is_refused_and_one_of_which_a_file_says_nothing_is_left() -> None:
+    form = VmForm(name="twin", profile="p", image="i", from_snapshot="train/before")
+    wanted = form.to_core()
+    (made,) = changes(Manifest(label=None, vms=(wanted,)), Existing(networks={}, images={}, vms={}), prune=False)
+    assert ("from_snapshot", "train/before") in {(field.field, field.wanted) for field in made.fields}
+    for there, left, told in (
+        ("train/before", wanted, []), (None, wanted, ["none"]), ("train/other", wanted, ["train/other"]),
+        ("train/other", replace(wanted, from_snapshot=None), []),
+    ):  # fmt: skip
+        made_of = ExistingVm(vm=replace(wanted, from_snapshot=there), state="running", on_host=None, label=None)
+        existing = Existing(networks={}, images={}, vms={wanted.key: made_of})
+        differing = changes(Manifest(label=None, vms=(left,)), existing, prune=False)
+        assert [field.there for change in differing for field in change.fields] == told
+
+
 def test_every_value_that_is_told_is_a_word_of_the_file() -> None:
     vm = ManifestVm(
         name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=GIB, network="n",
