@@ -19,10 +19,12 @@ from starlette.testclient import TestClient
 from orchestrator.api.openapi import EXAMPLES_FILE
 from orchestrator.api.routes.backups import BackupAnswer
 from orchestrator.api.routes.floating_addresses import FloatingAddressAnswer
+from orchestrator.api.routes.gpu_cleanings import GpuCleaningAnswer
 from orchestrator.api.routes.network_paths import NetworkPathAnswer
 from orchestrator.api.routes.network_traffic import NetworkFlowsAnswer, NetworkTrafficAnswer
 from orchestrator.api.routes.volume_snapshots import VolumeSnapshotAnswer
 from orchestrator.api.schemas.vm_parts import DiskSnapshotAnswer, snapshot_members
+from orchestrator.core.gpu.cleaning import Cleaning
 from orchestrator.core.northbound.trace import Judgement
 from orchestrator.core.readings.flows import Flow
 from orchestrator.core.security_groups import ANYWHERE, SecurityRule
@@ -77,6 +79,12 @@ BACKUP: Final = Backup(
     id="9d3f2b0a-1c4e-5d6f-8a7b-6c5d4e3f2a1b", target="nas", tenant="default", vm_name="train", host=T4_HOST,
     vm="2f1c7c5e-6f0e-5b52-9a37-0d7c1a4f8e22", size_bytes=1024**3, created_at=1796119200.0, taken_of="running",
     added_bytes=52428800,
+)  # fmt: skip
+CLEANING: Final = Cleaning(
+    id=41, host=T4_HOST, gpu=GPU, gpu_uuid="GPU-3b0f1f6e-2f5c-4d0a-9c0b-6b1c7f2d8e10", kind="mdev",
+    type_name="GRID T4-2Q", device="7f1f8c1e-54a0-5f3e-8f2b-1f7b8f1d2a30", slots=(0,), tenant="default",
+    vm_name="train", vm="2f1c7c5e-6f0e-5b52-9a37-0d7c1a4f8e22", operation="5d2c1f0a-9b8e-5c7d-8a6b-4e3f2a1b0c9d",
+    ended_at=1796119200.0, cleaned_at=1796119200.0, method="vgpu_destroyed", health="healthy",
 )  # fmt: skip
 OFFERING: Final = {"name": "small", "kind": "time_sliced", "vgpu_type": "GRID T4-2Q"}
 REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
@@ -162,6 +170,7 @@ def examples() -> dict[str, Any]:
     found["VolumeSnapshot"] = VolumeSnapshotAnswer.of(VOLUME_SNAPSHOT).model_dump(mode="json")
     found["BackupSecret"] = {"secret": "GOOD_FOR_ALL_BACKUPS"}
     found["Backup"] = BackupAnswer.copied(BACKUP).model_dump(mode="json")
+    found["GpuCleaning"] = GpuCleaningAnswer.of(CLEANING).model_dump(mode="json")
     found["NetworkFlows"] = NetworkFlowsAnswer.of(FLOWS).model_dump(mode="json")
     found["NetworkTraffic"] = NetworkTrafficAnswer.of(TRAFFIC).model_dump(mode="json")
     return dict(sorted(found.items()))

@@ -142,7 +142,7 @@ class NicFunctions:
                 "nic.in_use", f"network function {action.vf} can be no VM's: {held}",
                 hint="give it back on the host, or another one is taken when the VM is made anew",
             )  # fmt: skip
-        if not binding.resettable(self.files.paths, action.vf):
+        if not binding.reset_methods(self.files.paths, action.vf):
             raise Fatal(
                 "nic.no_reset",
                 f"the kernel knows no way to reset network function {action.vf}",

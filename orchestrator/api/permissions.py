@@ -122,6 +122,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/gpus/defragment": Rule("pool", _OPERATE),
     "POST /v1/gpus/defragment/plan": Rule("pool", _OPERATE),
     "POST /v1/gpus/{host}/accept": Rule("pool", _OPERATE),
+    "GET /v1/gpu-cleanings": Rule("pool", _WATCH),
     "GET /v1/gpu-health": Rule("pool", _WATCH),
     "POST /v1/gpu-health/reset-breaker": Rule("pool", _OPERATE),
     "GET /v1/gpu-health/{host}/{address}": Rule("pool", _WATCH),

@@ -26,6 +26,11 @@ class HealthCalls(SiteCalls):
         """With all that its host tells of it now."""
         return self._get(path_of("gpu-health", host, address))
 
+    def gpu_cleanings(self, limit: int | None = None, **only: str | None) -> list[models.GpuCleaning]:
+        """How pieces of GPUs were cleaned when their claims ended, newest first, at most so many (None: all). ``host``,
+        ``gpu``, ``vm``, ``tenant``: only those; ``sanitising="true"``: only those not known to be clean."""
+        return self.connection.pages(path_of("gpu-cleanings"), dict(only), at_most=limit)
+
     def quarantine_gpu(self, host: str, address: str, reason: str) -> models.GpuHealth:
         """Until :meth:`return_gpu`."""
         return self._post(path_of("gpu-health", host, address, "quarantine"), {"reason": reason})

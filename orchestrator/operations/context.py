@@ -3,20 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.actions.host_actions import ActionResult, AgentCleaned, FencingToken, HostAction
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import Bug, Unknown, WorldError
+from orchestrator.core.gpu.cleaning import Evidence, Method, key_of, strongest
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host, check_is_the_machine, seen_after_restore
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.cleanings import settle_cleanings
 from orchestrator.operations.gpu_health import judge_gpus
 from orchestrator.operations.journal import Write, attempt
 from orchestrator.ports.clock import Clock, Ids
@@ -30,6 +32,8 @@ from orchestrator.store.transaction import Transaction
 
 _FOUND: Final = "found"
 """Input of an operation: what it meant to make and was there before it."""
+_CLEANED: Final = "cleaned"
+"""Input of an operation: how each device that it has removed was cleaned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +295,36 @@ class Context:
         names = self.inputs.get(_FOUND)
         return [str(name) for name in names] if isinstance(names, list) else []
 
+    def note_cleaned(self, device: Device, answers: Iterable[AgentCleaned]) -> None:
+        """How a device that the operation has removed was cleaned, or that nothing of it was left when it was removed
+        once more; written in the commit that ends the step."""
+        cleaned, key = self._cleaned(), key_of(self.host_name, device)
+        answer = strongest(answers)
+        if answer and not (answer == "absent" and key in cleaned):
+            cleaned[key] = answer
+        self.inputs[_CLEANED] = cleaned
+        self.write_at_end(lambda tx: tx.operations.put_inputs(self.operation_id, self.inputs))
+
+    def note_made(self, device: Device) -> None:
+        """It may be there from now on."""
+        self._cleaned().pop(key_of(self.host_name, device), None)
+
+    def evidence(self, *, undone: bool = False) -> Evidence:
+        """What is known of the VM's devices where its claim ends. ``undone``: all that the operation has begun since it
+        was claimed is taken back."""
+        return Evidence(
+            at=self.world.clock.now(), operation=self.operation_id, vm=self.subject, methods=self._cleaned(),
+            otherwise="not_made" if undone else None,
+        )  # fmt: skip
+
+    def no_evidence(self) -> Evidence:
+        """Of an operation that was abandoned: a person has cleaned up, and nobody has seen it."""
+        return Evidence(at=self.world.clock.now(), operation=self.operation_id, vm=self.subject)
+
+    def _cleaned(self) -> dict[str, Method]:
+        cleaned = self.inputs.get(_CLEANED)
+        return cleaned if isinstance(cleaned, dict) else {}
+
     def begins(self, *, again: bool) -> None:
         """The next step. ``again``: an earlier attempt had begun it."""
         self._carried.begun_before = again
@@ -337,6 +371,7 @@ class Context:
         def keep(tx: Transaction) -> None:
             if tx.hosts.put_snapshot(host.name, snapshot, turn):
                 judge_gpus(tx, tx.hosts.get(host.name), snapshot, tx.time.no_earlier(self.world.clock.now()))
+                settle_cleanings(tx, host.name, snapshot, began)
             tx.hosts.observed(host.name, began)
 
         return snapshot, keep

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import Conflict, Retryable
+from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.operation import Operation, OperationState
 from orchestrator.core.vms.vm import Vm
@@ -62,8 +63,8 @@ def record_outcome(tx: Transaction, job: Job, snapshots: Mapping[str, HostSnapsh
     operation, vm = job.operation, tx.vms.find_id(job.operation.subject)
     _record_copy(tx, job, snapshots)
     if vm is not None and vm.operation == operation.id:
-        moved = _settle_move(tx, job, vm, snapshots)
-        state, reason = _of_vm(tx, job, moved or vm, snapshots[(moved or vm).host])
+        moved = _settle_move(tx, job, vm, snapshots, now)
+        state, reason = _of_vm(tx, job, moved or vm, snapshots[(moved or vm).host], now)
         if moved is not None:
             state = "done" if moved.host == job.inputs["target"] else "undone"
             reason = f"{reason}, on host {moved.host}"
@@ -78,7 +79,7 @@ def record_outcome(tx: Transaction, job: Job, snapshots: Mapping[str, HostSnapsh
     return ended
 
 
-def _settle_move(tx: Transaction, job: Job, vm: Vm, snapshots: Mapping[str, HostSnapshot]) -> Vm | None:
+def _settle_move(tx: Transaction, job: Job, vm: Vm, snapshots: Mapping[str, HostSnapshot], now: float) -> Vm | None:
     """The VM on that one of its hosts which has it; on the other nothing is claimed for it. None: it did not move.
 
     Where both have it: it can have run since on the one alone that it was on when its move had ended. If it runs on
@@ -97,7 +98,7 @@ def _settle_move(tx: Transaction, job: Job, vm: Vm, snapshots: Mapping[str, Host
     has = max(shown, key=lambda host: shown[host])
     if has != vm.host:
         exchange(tx, vm, place)
-    tx.places.let_go(place)
+    tx.places.let_go(place, Evidence(at=now, operation=job.operation.id, vm=vm.id))
     return tx.vms.find_id(vm.id)
 
 
@@ -125,7 +126,7 @@ def _check_whole(snapshot: HostSnapshot) -> None:
         )
 
 
-def _of_vm(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -> tuple[OperationState, str]:
+def _of_vm(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot, now: float) -> tuple[OperationState, str]:
     _record_volumes(tx, job, vm, snapshot)
     if not any(file.name == vm.memory_file for file in snapshot.volumes):
         tx.suspended.end(vm.id)
@@ -138,7 +139,7 @@ def _of_vm(tx: Transaction, job: Job, vm: Vm, snapshot: HostSnapshot) -> tuple[O
         return wanted, f"its VM is {'running' if domain.active else 'stopped'}"
     left = things_of(snapshot, vm.id)
     if not left and job.operation.kind in {*_MAKES_VM, "delete_vm"}:
-        drop_vm(tx, vm)
+        drop_vm(tx, vm, Evidence(at=now, operation=job.operation.id, otherwise="seen_gone"))
         return "done" if job.operation.kind == "delete_vm" else "undone", "nothing of its VM is there"
     tx.vms.set_state(vm.id, "stopped", operation=job.operation.id, wanted="stopped")
     return "done", f"its VM is not defined there; there is {', '.join(left) or 'nothing of it'}"

@@ -14,6 +14,7 @@ from orchestrator.store.database import Store
 _DAY_S = 86_400.0
 _EVERY_S = 3_600.0
 _FINDINGS_KEPT_S = 30 * _DAY_S
+_CLEANINGS_KEPT_S = 730 * _DAY_S
 _AT_ONCE = 500
 """In one transaction, which holds up other writers."""
 
@@ -34,6 +35,7 @@ class Retention:
             return 0
         with self.store.begin() as tx:
             tx.findings.forget(cleared_before=self.time.now() - _FINDINGS_KEPT_S)
+            tx.cleanings.forget(cleaned_before=self.time.now() - _CLEANINGS_KEPT_S)
             tx.request_keys.forget(before=self.time.now() - KEPT_S)
         forgotten = 0
         while True:

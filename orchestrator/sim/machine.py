@@ -245,6 +245,8 @@ class SimulatedMachine:
 
 
 DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)
+DESTROYED = ActionResult(changed=True, cleaned="vgpu_destroyed")
+ABSENT = ActionResult(changed=False, cleaned="absent")
 
 
 class AgentDied(Exception):

@@ -21,7 +21,7 @@ from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.hosts.mig_layout import KEEPER
 from orchestrator.sim import vgpu_actions
 from orchestrator.sim.kernel import SimulatedGpu
-from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, may_die
+from orchestrator.sim.machine import ABSENT, DONE, SO_ALREADY, SimulatedMachine, may_die
 from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, drop, hold, holders, owner_of, take_back
 
 _MEANINGS: dict[int, tuple[type[VgpuctlError], str]] = {
@@ -85,17 +85,18 @@ def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResu
     if existing is None:
         drop(machine, action.gpu, action.start, action.vm)
     if gpu is None or existing is None or action.vm not in held:
-        return SO_ALREADY
+        return ABSENT
     users = _users(machine, gpu, existing)
     if (users or len(held) > 1) and gpu.kind.shares(gpu.instances[existing][0]):
-        if action.vm not in {owner_of(machine, user) for user in users}:
-            drop(machine, action.gpu, action.start, action.vm)
-        return SO_ALREADY
+        if action.vm in {owner_of(machine, user) for user in users}:
+            return SO_ALREADY
+        drop(machine, action.gpu, action.start, action.vm)
+        return ABSENT
     if users:
         raise Conflict("gpu.instance_in_use", "a vGPU still lies in the GPU instance")
     _ask(lambda: machine.kernel.destroy_instance(gpu, existing))
     drop(machine, action.gpu, action.start, action.vm)
-    return DONE
+    return ActionResult(changed=True, cleaned="instance_destroyed")
 
 
 def make(machine: SimulatedMachine, action: MakeVgpu) -> ActionResult:

@@ -25,7 +25,7 @@ from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
 from orchestrator.core.gpu.device import Device, Framework, Mdev, VgpuParent
 from orchestrator.core.names import is_uuid
 from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
-from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, may_die, release
+from orchestrator.sim.machine import ABSENT, DESTROYED, DONE, SO_ALREADY, SimulatedMachine, claim, may_die, release
 
 
 def key_of(device: Device) -> str:
@@ -150,12 +150,12 @@ def remove_mdev(machine: SimulatedMachine, action: RemoveMdev) -> ActionResult:
     key = f"mdev:{action.uuid}"
     if action.uuid not in machine.kernel.mdevs:
         release(machine, key, action.vm)
-        return SO_ALREADY
+        return ABSENT
     check_owner(machine, key, action.vm)
     check_unused(machine, action.uuid)
     write("remove", lambda: machine.kernel.remove_mdev(action.uuid))
     release(machine, key, action.vm)
-    return DONE
+    return DESTROYED
 
 
 def _set_type(machine: SimulatedMachine, action: MakeVgpu) -> ActionResult:
@@ -187,14 +187,14 @@ def _set_type(machine: SimulatedMachine, action: MakeVgpu) -> ActionResult:
 def clear_type(machine: SimulatedMachine, action: ClearVgpuType) -> ActionResult:
     key = f"vf:{action.vf}"
     if machine.owner(key) != action.vm:
-        return SO_ALREADY
+        return ABSENT
     if action.vf not in machine.kernel.typed:
         release(machine, key, action.vm)
-        return SO_ALREADY
+        return ABSENT
     check_unused(machine, action.vf)
     write("current_vgpu_type", lambda: machine.kernel.write_type(action.vf, 0))
     release(machine, key, action.vm)
-    return DONE
+    return DESTROYED
 
 
 def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:

@@ -12,7 +12,7 @@ from orchestrator.core.actions.host_actions import ActionResult, BindVfio, HostA
 from orchestrator.core.errors import Conflict, Fatal, Retryable
 from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.sim.kernel import VFIO, Fabric, SimulatedGpu
-from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, gpu_there, may_die, release
+from orchestrator.sim.machine import ABSENT, DONE, SO_ALREADY, SimulatedMachine, claim, gpu_there, may_die, release
 from orchestrator.sim.vgpu_actions import check_managed, check_unused, write
 
 
@@ -42,7 +42,7 @@ def take(machine: SimulatedMachine, action: BindVfio) -> ActionResult:
 def give_back(machine: SimulatedMachine, action: RestoreDriver) -> ActionResult:
     key, gpu = f"gpu:{action.gpu}", gpu_there(machine, action.gpu)
     if machine.owner(key) != action.vm:
-        return SO_ALREADY
+        return ABSENT
     if gpu.driver == VFIO:
         check_unused(machine, action.gpu)
         reset(machine, gpu)
@@ -52,7 +52,7 @@ def give_back(machine: SimulatedMachine, action: RestoreDriver) -> ActionResult:
         machine.kernel.switch_functions(gpu, on=True)
     release(machine, key, action.vm)
     machine.ledger.passed.pop(action.gpu, None)
-    return DONE
+    return ActionResult(changed=True, cleaned="flr")
 
 
 def reset(machine: SimulatedMachine, gpu: SimulatedGpu) -> None:

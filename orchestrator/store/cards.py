@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Table, bindparam, delete, insert, select, update
 
 from orchestrator.core.actions.gpu_cards import GpuCard, moved_device
+from orchestrator.store.cleanings import Cleanings
 from orchestrator.store.rows import VM_COLUMNS, vm_of
 from orchestrator.store.statements import Statements
 from orchestrator.store.tables import function_claims, gpu_cuts, gpus, slot_claims, vms
@@ -80,6 +81,7 @@ class Cards:
             if rows:
                 self._db.execute(insert(table), [{**row, column: moved[row[column]]} for row in rows])
         self._move_devices(host, moved)
+        Cleanings(self._db, self._usage).follow_cards(host, moved)
 
     def _take_out(self, table: Table, column: str, host: str, moved: Mapping[str, str]) -> list[dict[str, Any]]:
         of_gpus = (table.c.host == host, table.c[column].in_(moved))

@@ -21,6 +21,7 @@ from orchestrator.core.operation import UNFINISHED
 from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.vms.lease import ends_soon
 from orchestrator.core.vms.vm import VmState
+from orchestrator.store.cleanings import OPEN_HOSTS, Cleanings
 from orchestrator.store.hosts import PUT_DOCUMENT, ParsedSnapshots, observation_values
 from orchestrator.store.records import FleetChanges, HostRecord, LastObservation, UnchangedObservation
 from orchestrator.store.rows import IS_PLACE, VM_COLUMNS, host_of, host_values, vm_of
@@ -128,6 +129,8 @@ class Fleet:
         claims = _by_host((claim.host, claim) for claim in self._claims.of_hosts(names))
         host_vms = _by_host((vm.host, vm) for vm in map(vm_of, self._rows(_VMS, names)))
         volume_bytes = {row.host: int(row.size_bytes) for row in self._rows(_VOLUMES, names)}
+        unclean = Cleanings(self._db, self._usage).open_on(names)
+        sanitising = _by_host((cleaning.host, cleaning.gpu) for cleaning in unclean)
         for row in self._rows(_HOSTS, names):
             name = row.name
             yield HostRecord(
@@ -136,6 +139,7 @@ class Fleet:
                 claims=tuple(claims.get(name, ())),
                 vms=tuple(host_vms.get(name, ())),
                 volume_bytes=volume_bytes.get(name, 0),
+                sanitising=frozenset(sanitising.get(name, ())),
             )
 
     def _rows(self, queries: tuple[Select[Any], InClause], names: Sequence[str] | None) -> Iterable[AnyRow]:
@@ -245,6 +249,7 @@ class Observations:
             *self._db.execute(_AT_WORK).scalars(),
             *worked.scalars(),
             *self._db.execute(_FOUND).scalars(),
+            *self._db.execute(OPEN_HOSTS).scalars(),
         ]
         ending = (row.host for row in self._db.execute(_LEASES) if ends_soon(row.created_at, row.lease_end, now))
         return frozenset([*named, *ending])

@@ -15,16 +15,18 @@ from sqlalchemy import delete, insert
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Bug
+from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.vm import Vm
+from orchestrator.store.cleanings import drop_claims
 from orchestrator.store.events import Events
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import forget_vm, vm_of, vm_values
 from orchestrator.store.statements import Statements
 from orchestrator.store.tables import cpu_claims, function_claims, host_claims, slot_claims
 from orchestrator.store.usage import TenantUsage, Usage
-from orchestrator.store.vms import ADD_UNLESS_THERE, BY_ID, CHANGE_VM, REMOVE_VM, drop_claims
+from orchestrator.store.vms import ADD_UNLESS_THERE, BY_ID, CHANGE_VM, REMOVE_VM
 
 _WHERE: Final = ("host", "devices", "cpus", "nic")
 """Columns that say where a VM is and what it has there."""
@@ -49,9 +51,9 @@ class HeldPlaces:
         except IntegrityError as error:
             raise ClaimLost(f"a place for VM {place.spec.name}: {error.orig}") from error
 
-    def let_go(self, place_id: str) -> None:
+    def let_go(self, place_id: str, evidence: Evidence | None) -> None:
         """It is nobody's any more, nor is what it claims. Gone already is fine."""
-        drop_claims(self._db, self._usage, place_id)
+        drop_claims(self._db, self._usage, place_id, evidence)
         for gone in map(vm_of, self._db.execute(REMOVE_VM, {"its_id": place_id})):
             self._usage.touch(gone.host)
             forget_vm(place_id)

@@ -62,6 +62,8 @@ class HostRecord:
     """All on it, with or without a place."""
     volume_bytes: int = 0
     """What the data volumes on it may take together."""
+    sanitising: frozenset[str] = frozenset()
+    """PCI addresses of GPUs with a piece of which it is not known that what a VM left is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from orchestrator.store.audit import Audit
 from orchestrator.store.backup_policies import BackupPolicies
 from orchestrator.store.backups import Backups
 from orchestrator.store.cards import Cards
+from orchestrator.store.cleanings import Cleanings
 from orchestrator.store.consoles import ConsoleSessions
 from orchestrator.store.controllers import Controllers
 from orchestrator.store.disk_copies import DiskCopies
@@ -58,7 +59,7 @@ class Transaction:
         self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
         self.vm_pages, self.host_pages = VmPages(db), HostPages(db)
         self.places, self.guests = HeldPlaces(db, self.usage, self.tenant_usage, self.events), GuestRecords(db)
-        self.claims = Claims(db, self.usage)
+        self.claims, self.cleanings = Claims(db, self.usage), Cleanings(db, self.usage)
         self.fleet = Fleet(db, self.usage, self.claims)
         self.operations, self.controllers = Operations(db, self.events), Controllers(db)
         self.suspended, self.disk_snapshots, self.backups, self.backup_policies = (

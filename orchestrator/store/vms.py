@@ -13,11 +13,13 @@ from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, 
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
+from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
+from orchestrator.store.cleanings import drop_claims, drop_place
 from orchestrator.store.events import Events
 from orchestrator.store.pools import let_go_of_pool
 from orchestrator.store.records import ClaimLost, Neighbour
@@ -51,9 +53,6 @@ _NAMED: Final = Precompiled(
 REMOVE_VM: Final = Precompiled(delete(vms).where(_ID).returning(*VM_COLUMNS))
 CHANGE_VM: Final = Precompiled(update(vms).where(_ID))
 _CHANGE_BY: Final = Precompiled(update(vms).where(_ID, vms.c.operation == bindparam("its_operation")))
-_DROP_SHARE: Final = Precompiled(
-    delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims)
-)
 _DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
 _BEFORE_UPDATE: Final = Precompiled(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
@@ -182,10 +181,10 @@ class Vms:
         if seen.deallocated != deallocated or (seen.waits and state != "creating"):
             self._usage.touch(seen.host)
 
-    def remove(self, vm_id: str) -> None:
+    def remove(self, vm_id: str, evidence: Evidence) -> None:
         """With its claims; its data volumes stay. Gone already is fine."""
         self._db.execute(_DETACH, {"its_vm": vm_id})
-        drop_claims(self._db, self._usage, vm_id)
+        drop_claims(self._db, self._usage, vm_id, evidence)
         let_go_of_pool(self._db, vm_id)
         for gone in map(vm_of, self._db.execute(REMOVE_VM, {"its_id": vm_id})):
             self._usage.touch(gone.host)
@@ -209,38 +208,6 @@ class Vms:
 def _exists(name: str) -> Conflict:
     hint = f"choose another name, or look at that one: 'vgpuctl show-vm {name}'"
     return Conflict("vm.exists", f"there is already a VM {name}", hint=hint)
-
-
-_STILL_CUT: Final = (
-    select(slot_claims.c.slot)
-    .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
-    .exists()
-)
-_DROP_FUNCTIONS: Final = Precompiled(delete(function_claims).where(function_claims.c.vm == bindparam("its_vm")))
-_DROP_CPUS: Final = Precompiled(delete(cpu_claims).where(cpu_claims.c.vm == bindparam("its_vm")))
-_DROP_SLOTS: Final = Precompiled(
-    delete(slot_claims).where(slot_claims.c.vm == bindparam("its_vm")).returning(slot_claims.c.host, slot_claims.c.gpu)
-)
-_UNCUT: Final = Precompiled(
-    delete(gpu_cuts).where(
-        gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), ~_STILL_CUT
-    )
-)
-
-
-def _drop_place(connection: Statements, vm_id: str) -> None:
-    """Slots, function and CPUs; a GPU with nothing left on it is cut no more."""
-    connection.execute(_DROP_FUNCTIONS, {"its_vm": vm_id})
-    connection.execute(_DROP_CPUS, {"its_vm": vm_id})
-    for host, gpu in {(row.host, row.gpu) for row in connection.execute(_DROP_SLOTS, {"its_vm": vm_id})}:
-        connection.execute(_UNCUT, {"its_host": host, "its_gpu": gpu})
-
-
-def drop_claims(connection: Statements, usage: Usage, vm_id: str) -> None:
-    """All that a VM claims, its disk too. Nothing already is fine."""
-    _drop_place(connection, vm_id)
-    for row in connection.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
-        usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
 
 
 _TAKE_SHARE: Final = Precompiled(insert(host_claims))
@@ -339,9 +306,9 @@ class Claims:
         rows = self._db.execute(query, of).all()
         return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
 
-    def free_place(self, vm_id: str) -> None:
-        """All but the disk. Free already is fine."""
-        _drop_place(self._db, vm_id)
+    def free_place(self, vm_id: str, evidence: Evidence | None) -> None:
+        """All but the disk. Free already is fine. ``evidence``: None: it is taken again in this transaction."""
+        drop_place(self._db, self._usage, vm_id, evidence)
         share = self._db.execute(select(host_claims).where(host_claims.c.vm == vm_id)).one_or_none()
         if share is not None:
             self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(**_NOTHING))

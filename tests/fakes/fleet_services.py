@@ -44,6 +44,7 @@ from orchestrator.services.messages import (
 )
 from orchestrator.services.vms.capacity import Named, Question
 from orchestrator.store.pages import PageKey
+from tests.fakes.cleaned import NoCleanings
 from tests.fakes.readiness import READY
 from tests.fakes.world import EPOCH, FINGERPRINT, GPU, PROFILE, World, gpu_snapshot, host_info
 
@@ -148,7 +149,7 @@ class HostChecks:
         return requirements(READY)
 
 
-class Gpus:
+class Gpus(NoCleanings):
     def __init__(self, world: World) -> None:
         self._world = world
 

@@ -28,6 +28,7 @@ _NOT_COMPARED = frozenset(
         "findings",
         "alembic_version",
         "maintenances",
+        "gpu_cleanings",
         "guests",
         "vgpu_metadata",
         "disk_copies",

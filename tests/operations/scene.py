@@ -45,6 +45,7 @@ from tests.operations import (
     suspending,
     volumes,
 )
+from tests.operations.evidence import Slot, claimed_slots, without_evidence
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, lasting
 from tests.operations.striking_journal import StrikingJournal
 
@@ -300,12 +301,13 @@ SCENES = (
 
 @dataclass(frozen=True)
 class World:
-    """One copy of the scene's world, with the operation begun and not yet run."""
+    """One copy of the scene's world, with the operation begun and not yet run. ``held``: slots claimed then."""
 
     plane: ControlPlane
     books: ResettableDatabase
     operation_id: str
     before: dict[str, object]
+    held: frozenset[Slot]
 
     @property
     def journal(self) -> StrikingJournal:
@@ -325,6 +327,7 @@ class World:
     def picture(self) -> dict[str, object]:
         with self.plane.store.read() as tx:
             assert list(miscounted(tx)) == []
+            assert not (lacking := list(without_evidence(tx, self.held, self.operation))), lacking
         return picture(self.plane, self.books)
 
 
@@ -378,7 +381,7 @@ class Stage:
         plane.ids.count = self._drawn
         plane.engine.waiting.clear()
         operation_id = self._begun()
-        world = World(plane, self._books, operation_id, self._before)
+        world = World(plane, self._books, operation_id, self._before, claimed_slots(plane.store))
         world.journal.strike, world.journal.writes = no_fault, 0
         yield world
 

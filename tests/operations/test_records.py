@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.operations.journal import Suspended, attempt
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 
 
@@ -45,6 +46,6 @@ def test_an_attempt_that_was_overtaken_writes_nothing_more(plane: ControlPlane) 
         operation = tx.operations.get(operation_id).operation
         tx.operations.update(replace(operation, attempt=2))
     with pytest.raises(Suspended), attempt(plane.store, operation_id, 1) as tx:
-        tx.vms.remove(operation.subject)
+        tx.vms.remove(operation.subject, CLEANED)
     with attempt(plane.store, operation_id, 2) as tx:
         assert tx.vms.find("default", "train") is not None

@@ -171,13 +171,13 @@ class MdevDevices:
         existing = self._find(action.uuid)
         if existing is None:
             self._files.release(key, action.vm)
-            return ActionResult(changed=False)
+            return ActionResult(changed=False, cleaned="absent")
         self._files.check_owner(key, action.vm, action.uuid)
         _check_made(existing)
         self._files.check_unused(existing.directory, action.uuid)
         self._files.write_gone(existing.directory / "remove", "1", gone=lambda: self._find(action.uuid) is None)
         self._ledger.release(key)
-        return ActionResult(changed=True)
+        return ActionResult(changed=True, cleaned="vgpu_destroyed")
 
     def take_back(self, made: MakeVgpu) -> ActionResult:
         return self.remove(RemoveMdev(vm=made.vm, uuid=made.uuid or ""))

@@ -141,12 +141,14 @@ class MigBackedVgpus:
             if existing is None:
                 self._holders.drop(action.gpu, action.start, action.vm)
             if existing is None or action.vm not in holders:
-                return ActionResult(changed=False)
+                nobodys = existing is not None and not holders  # it may be the VM's still
+                return ActionResult(changed=False, cleaned="" if nobodys else "absent")
             users = self._users(action.gpu, existing)
             if (users or len(holders) > 1) and self._mig.shares(action.gpu, existing.profile):
-                if action.vm not in map(self.owner_of, users):
-                    self._holders.drop(action.gpu, action.start, action.vm)
-                return ActionResult(changed=False)
+                if action.vm in map(self.owner_of, users):
+                    return ActionResult(changed=False)
+                self._holders.drop(action.gpu, action.start, action.vm)
+                return ActionResult(changed=False, cleaned="absent")
             if users:
                 raise Conflict(
                     "gpu.instance_in_use",
@@ -158,7 +160,7 @@ class MigBackedVgpus:
             if self._at(action.gpu, action.start) is not None:
                 raise Unknown("gpu.instance_not_gone", "the driver took the request and still shows the GPU instance")
             self._holders.drop(action.gpu, action.start, action.vm)
-        return ActionResult(changed=True)
+        return ActionResult(changed=True, cleaned="instance_destroyed")
 
     def make(self, action: MakeVgpu) -> ActionResult:
         match action.at:

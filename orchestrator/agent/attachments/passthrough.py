@@ -16,7 +16,7 @@ from orchestrator.agent.nvml.reading import Driver, NvmlGpu
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.sysfs.binding import VFIO
 from orchestrator.agent.sysfs.pci import PciGpu
-from orchestrator.core.actions.host_actions import ActionResult, BindVfio, RestoreDriver
+from orchestrator.core.actions.host_actions import ActionResult, AgentCleaned, BindVfio, RestoreDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.gpu.device import Device, VgpuParent
 
@@ -104,13 +104,14 @@ class WholeGpus:
         if owner is None or record is None or owner.vm != action.vm:
             left = owner is None and binding.is_passed_through(self._paths, action.gpu)
             said = f"vfio-pci keeps GPU {action.gpu}: the ledger does not know who gave it there" if left else ""
-            return ActionResult(changed=False, message=said)
+            return ActionResult(changed=False, message=said, cleaned="" if left else "absent")
         for function in record.functions:
             self._files.check_unused(self._paths.pci(function.address), function.address)
         self._use.unlock(action.gpu)
+        cleaned: AgentCleaned = "absent"
         with self._driver.closed():
             if binding.is_passed_through(self._paths, action.gpu):
-                binding.reset(self._paths, self._files.write_file, action.gpu)
+                cleaned = binding.reset(self._paths, self._files.write_file, action.gpu)
             for function in reversed(record.functions):
                 if binding.is_passed_through(self._paths, function.address):
                     binding.move(self._paths, self._files.write_file, function.address, None)
@@ -123,7 +124,7 @@ class WholeGpus:
                 self._switch_functions(action.gpu, "-e", on=True)
         message = self._persist(action.gpu, record)
         self._ledger.release(key)
-        return ActionResult(changed=True, message=message)
+        return ActionResult(changed=True, message=message, cleaned=cleaned)
 
     def adopt(self, vm: str, device: Device) -> None:
         """One that vfio-pci has. What it was before is not known: it goes back to the driver that the kernel finds,
@@ -221,7 +222,7 @@ class WholeGpus:
                 f"GPU {gpu} shares its IOMMU group with {', '.join(others)}",
                 hint="a VM gets the group whole or not at all: use a slot of its own, or ACS in the firmware",
             )
-        if not binding.resettable(self._paths, gpu):
+        if not binding.reset_methods(self._paths, gpu):
             raise Fatal(
                 "gpu.no_reset",
                 f"the kernel knows no way to reset GPU {gpu}",

@@ -134,18 +134,19 @@ class TypedFunctions:
         check_address(action.vf)
         if not is_vendor_vfio(self._paths, action.vf):
             self._files.release(key, action.vm)  # its virtual functions are off: the driver cleared the type with them
-            return ActionResult(changed=False)
+            return ActionResult(changed=False, cleaned="absent")
         owner, function = self._ledger.owner(key), self._function(action.vf)
         if owner is None or owner.vm != action.vm:
-            return ActionResult(changed=False)
+            nobodys = owner is None and function.current_id  # it may be the VM's still
+            return ActionResult(changed=False, cleaned="" if nobodys else "absent")
         self._check_settled(function)
         if not _still_as_made(owner, function):
             self._ledger.release(key)
-            return ActionResult(changed=False)
+            return ActionResult(changed=False, cleaned="absent")
         self._files.check_unused(self._paths.pci(action.vf), action.vf)
         self._files.write_gone(self._type_file(action.vf), "0", gone=lambda: self._function(action.vf).current_id == 0)
         self._ledger.release(key)
-        return ActionResult(changed=True)
+        return ActionResult(changed=True, cleaned="vgpu_destroyed")
 
     def take_back(self, made: MakeVgpu) -> ActionResult:
         return self.remove(ClearVgpuType(vm=made.vm, vf=made.parent))

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.process import ChildHangs, run
@@ -114,18 +115,25 @@ def _hung(file: Path, address: str) -> Unknown:
     )
 
 
-def resettable(paths: Paths, address: str) -> bool:
-    """Whether the kernel knows a way to reset it (``flr bus``)."""
-    return bool(reading.text(paths.pci(address) / "reset_method"))
+def reset_methods(paths: Paths, address: str) -> tuple[str, ...]:
+    """Those that the kernel tries, the first one first (``flr bus``), and that reset all of it: from a change of its
+    power state (``pm``) memory may come back as it was."""
+    return tuple(name for name in _methods(paths, address) if name != "pm")
 
 
-def reset(paths: Paths, write: KernelWrite, address: str) -> None:
+def _methods(paths: Paths, address: str) -> list[str]:
+    return (reading.text(paths.pci(address) / "reset_method") or "").split()
+
+
+def reset(paths: Paths, write: KernelWrite, address: str) -> Literal["bus_reset", "flr"]:
     """Reset it and see it answer again. The kernel log is told, so that what was wrong with it before is over.
 
     :raises Fatal: ``gpu.reset_failed``
     """
-    details = None
+    details, methods = None, reset_methods(paths, address)
     try:
+        if methods and list(methods) != _methods(paths, address):
+            write(paths.pci(address) / "reset_method", " ".join(methods))
         write(paths.pci(address) / "reset", "1")
     except (Fatal, Unknown) as error:
         details = error.details
@@ -142,6 +150,7 @@ def reset(paths: Paths, write: KernelWrite, address: str) -> None:
             os.write(log, WAS_RESET.format(gpu=address).encode())
         finally:
             os.close(log)
+    return "bus_reset" if methods[:1] == ("bus",) else "flr"
 
 
 def _answers(paths: Paths, address: str) -> bool:

@@ -11,11 +11,11 @@ import typer
 from orchestrator.cli.commands import maintenance
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import printable, render_details, show, shown, width
-from orchestrator.cli.parameters import Host, OfHost, OfModel, Sort, Svg, Wait, tenant_if_named
+from orchestrator.cli.parameters import Host, ListTenant, OfHost, OfModel, Sort, Svg, Wait, tenant_if_named
 from orchestrator.cli.progress import follow
 from orchestrator.cli.readings import Readings, reading_lines
 from orchestrator.cli.session import Format, format_of, session_of
-from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table, size
+from orchestrator.cli.table import Column, Fit, Listing, age, field, list_lines, render_table, show_list, size, time
 from orchestrator.cli.tree import new_group
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
@@ -189,6 +189,61 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
     if gpu["types"]:
         lines += ["", *render_table(gpu["types"], TYPE_COLUMNS, width())]
     return lines
+
+
+_METHOD_WORDS: Final = {
+    "not_made": "it was never made",
+    "absent": "its host had nothing of it any more",
+    "seen_gone": "an observation shows its GPU without it",
+    "vgpu_destroyed": "the driver destroyed the vGPU",
+    "instance_destroyed": "the driver destroyed the GPU instance",
+    "bus_reset": "the GPU was reset by its bus",
+    "flr": "the GPU was reset",
+}
+
+
+def _cleaned(row: Mapping[str, Any]) -> str:
+    return "sanitising" if row["sanitising"] else shown(_METHOD_WORDS.get(row["method"], row["method"]))
+
+
+CLEANING_COLUMNS: Final = (
+    field("NUMBER", "id", Fit.WHOLE),
+    age("ended_at"),
+    time("ENDED AT", "ended_at", wide=True),
+    field("HOST", "host", Fit.WHOLE),
+    field("GPU", "gpu", Fit.WHOLE),
+    field("CARD", "gpu_uuid", Fit.WHOLE, wide=True),
+    field("DEVICE", "device", Fit.WHOLE, wide=True),
+    field("TYPE", "type_name", Fit.WHOLE),
+    Column("VM", lambda row: f"{shown(row['tenant'])}/{shown(row['vm_name'])}", Fit.WHOLE),
+    Column("CLEANED", _cleaned, Fit.WRAP),
+    time("CLEAN SINCE", "cleaned_at", wide=True),
+    field("HEALTH", "health", spare=True),
+    field("OPERATION", "operation", wide=True),
+)
+
+
+@app.command("cleanings")
+def list_cleanings(
+    ctx: typer.Context,
+    host: OfHost = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only of the GPU there.")] = None,
+    vm: Annotated[str | None, typer.Option("--vm", metavar="NAME", help="Only after VMs of this name.")] = None,
+    tenant: ListTenant = None,
+    sanitising: Annotated[
+        bool, typer.Option("--sanitising", help="Only what is not known to be clean: those GPUs take nothing new.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
+) -> None:
+    """List how what VMs left on GPUs was cleaned.
+
+    A row for each device whose claim has ended, newest first.
+    """
+    session = session_of(ctx)
+    address = None if gpu is None else parse_pci_address(gpu)
+    only = {"host": host, "gpu": address, "vm": vm, "tenant": tenant, "sanitising": "true" if sanitising else None}
+    rows = session.client.gpu_cleanings(limit, **only)
+    show_list(rows, CLEANING_COLUMNS, session.format, "no claims on GPUs have ended", None)
 
 
 @app.command("map")

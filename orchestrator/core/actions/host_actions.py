@@ -72,6 +72,8 @@ class RemovesDevice(HostAction):
     """The inverse of one that makes it."""
 
     no_inverse = "starting the VM makes it again"
+    cleans: ClassVar[bool] = False
+    """Whether memory of a GPU goes back with it: its result says how that was cleaned."""
     vm: str
 
 
@@ -170,6 +172,7 @@ class DestroyGpuInstance(RemovesDevice):
     """Its compute instances first. Refused while a vGPU is in it; one that is not the VM's is left alone."""
 
     since = 3
+    cleans = True
     gpu: str
     start: int
 
@@ -221,11 +224,13 @@ class MakeVgpu(MakesDevice):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveMdev(RemovesDevice):
+    cleans = True
     uuid: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClearVgpuType(RemovesDevice):
+    cleans = True
     vf: str
 
 
@@ -255,6 +260,7 @@ class RestoreDriver(RemovesDevice):
     they were on. Refused while anything has it open, and as long as the reset fails."""
 
     since = 3
+    cleans = True
     gpu: str
 
 
@@ -371,6 +377,10 @@ class ManageGpus(HostAction):
     gpus: tuple[str, ...]
 
 
+AgentCleaned = Literal["", "absent", "vgpu_destroyed", "instance_destroyed", "bus_reset", "flr"]
+"""``absent``: nothing of the VM was left there; "": the agent cannot say."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ActionResult:
     """What performing an action did. A failure is raised as an error of core/errors.py instead."""
@@ -381,3 +391,5 @@ class ActionResult:
     unfinished: bool = False
     """It goes on in the background, as long as its operation asks for it again; asked for anything else of the VM, the
     agent ends it."""
+    cleaned: AgentCleaned = ""
+    """How what it removed of a GPU was cleaned."""

@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from orchestrator.core.actions.host_actions import CreateGpuInstance, EnableVirtualFunctions, HostAction, MakesDevice
+from orchestrator.core.actions.host_actions import (
+    CreateGpuInstance,
+    EnableVirtualFunctions,
+    HostAction,
+    MakesDevice,
+    RemovesDevice,
+)
 from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import draw, make, remove, still_free
@@ -55,6 +61,7 @@ def _shown(vm: Vm) -> Iterator[str]:
 
 
 def _make(context: Context, device: Device) -> None:
+    context.note_made(device)
     for action in make(context.subject, device):
         if isinstance(action, MakesDevice) and not isinstance(action, _SHARED):
             context.make(_named(context, device, action), action)
@@ -100,8 +107,7 @@ def forget_devices(context: Context, devices: Iterable[Device]) -> None:
     """The agent shall not make them again after a reboot; what is there may be somebody else's by now."""
     for device in reversed(tuple(devices)):
         try:
-            for action in remove(context.subject, device):
-                context.perform(action)
+            _unmake(context, device, remove(context.subject, device))
         except Conflict as error:
             if error.code != "vgpu.foreign":
                 raise
@@ -147,8 +153,14 @@ def _remove(context: Context) -> None:
     for given in giving_nic(vm.id, vm.nic):
         context.perform(given.inverse())
     for device in reversed(vm.devices):
-        for action in remove(vm.id, device):
-            context.perform(action)
+        _unmake(context, device, remove(vm.id, device))
+
+
+def _unmake(context: Context, device: Device, actions: Iterable[HostAction]) -> None:
+    """What removes the device or some of it, and how that was cleaned."""
+    answers = [(action, context.perform(action)) for action in actions]
+    cleaned = [result.cleaned for action, result in answers if isinstance(action, RemovesDevice) and action.cleans]
+    context.note_cleaned(device, cleaned)
 
 
 def remove_made(context: Context, devices: Iterable[Device]) -> None:
@@ -156,11 +168,13 @@ def remove_made(context: Context, devices: Iterable[Device]) -> None:
     for device in reversed(tuple(devices)):
         made = make(context.subject, device)
         shared_left = not all(context.made(_named(context, device, action)) for action in made)
+        inverses = []
         for action in reversed(made):
             inverse = action.inverse()
             kept = shared_left if isinstance(action, _SHARED) else not context.made(_named(context, device, action))
             if inverse is not None and not kept:
-                context.perform(inverse)
+                inverses.append(inverse)
+        _unmake(context, device, inverses)
 
 
 def _remove_made(context: Context) -> None:

@@ -34,7 +34,7 @@ def _before(context: Context) -> VmState:
 
 
 def _stays(context: Context) -> None:
-    let_go(context)
+    let_go(context, undone=True)
     set_vm_state(context, _before(context))
 
 
@@ -66,7 +66,7 @@ def _settle(context: Context) -> None:
     """What it held on the dead host is free: that gives it up before VMs come there again."""
 
     def settled(tx: Transaction) -> None:
-        tx.places.let_go(context.text("place"))
+        tx.places.let_go(context.text("place"), context.evidence())
         tx.vms.set_state(context.subject, _before(context), operation=context.operation_id)
 
     context.write_at_end(settled)

@@ -44,14 +44,16 @@ def place_of(context: Context) -> Vm:
     return context.known_vm() if place is None else place
 
 
-def let_go(context: Context) -> None:
+def let_go(context: Context, *, undone: bool) -> None:
+    """``undone``: all that was made there is taken back; else a person says so."""
     with context.begin() as tx:
-        tx.places.let_go(context.text("place"))
+        evidence = context.evidence(undone=True) if undone else context.no_evidence()
+        tx.places.let_go(context.text("place"), evidence)
 
 
 def _not_moved(context: Context) -> None:
     """As it was: what was done to one that ran is taken back before this."""
-    let_go(context)
+    let_go(context, undone=True)
     as_before(context)
 
 
@@ -71,7 +73,7 @@ def _start_again(context: Context) -> None:
 
 def given_up(context: Context) -> None:
     """The operator has cleaned up: the VM is where the database has it, and stopped."""
-    let_go(context)
+    let_go(context, undone=False)
     vm = context.vm()
     if vm is not None and vm.state != "lost":
         say_stopped(context)
@@ -242,7 +244,7 @@ def _remove_known(source: Context, was: Vm) -> None:
 
 def _settle(context: Context) -> None:
     def settled(tx: Transaction) -> None:
-        tx.places.let_go(context.text("place"))
+        tx.places.let_go(context.text("place"), context.evidence())
         state: VmState = "running" if ran_before(context) else "stopped"
         tx.vms.set_state(context.subject, state, operation=context.operation_id)
 

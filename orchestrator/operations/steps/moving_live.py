@@ -50,7 +50,7 @@ _COLD: Final = "went_cold"
 
 
 def _runs_on(context: Context) -> None:
-    let_go(context)
+    let_go(context, undone=True)
     set_vm_state(context, "running")
 
 
@@ -242,7 +242,7 @@ def _stay(context: Context) -> None:
 
 def _settle(context: Context) -> None:
     def settled(tx: Transaction) -> None:
-        tx.places.let_go(context.text("place"))
+        tx.places.let_go(context.text("place"), context.evidence())
         tx.vms.set_state(context.subject, "running", operation=context.operation_id)
 
     context.write_at_end(settled)
@@ -261,7 +261,7 @@ SETTLED = Step(
 
 def given_up(context: Context) -> None:
     """The operator has cleaned up: the VM is where the database has it, and runs there."""
-    let_go(context)
+    let_go(context, undone=False)
     vm = context.vm()
     if vm is not None and vm.state != "lost":
         set_vm_state(context, "running", "running")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.errors import Bug, NoCapacity
+from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.size import HeldSize
 from orchestrator.core.vms.vm import Vm
@@ -24,7 +25,7 @@ def hold(tx: Transaction, vm: Vm, size: HeldSize, capacity: HostCapacity) -> Non
     """The VM has that size, and what the other one takes beyond it is held. Whatever it held before is given back.
 
     :raises ClaimLost: something of it is another's"""
-    _give_back(tx, vm, size)
+    _give_back(tx, vm, size, None)
     tx.vms.update(size.of(vm))
     tx.claims.take(_with_disk_of(vm, size.held), capacity)
     if size.beside is not None:
@@ -32,9 +33,9 @@ def hold(tx: Transaction, vm: Vm, size: HeldSize, capacity: HostCapacity) -> Non
         tx.claims.take(size.beside, capacity)
 
 
-def _settle(tx: Transaction, vm: Vm, size: HeldSize, capacity: HostCapacity) -> None:
+def _settle(tx: Transaction, vm: Vm, size: HeldSize, capacity: HostCapacity, evidence: Evidence) -> None:
     """It has that size and nothing else."""
-    _give_back(tx, vm, size)
+    _give_back(tx, vm, size, evidence)
     tx.vms.update(size.of(vm))
     tx.claims.take(_with_disk_of(vm, size.claim), capacity)
 
@@ -44,9 +45,10 @@ def _with_disk_of(vm: Vm, claim: Claim) -> Claim:
     return replace(claim, disk_bytes=vm.spec.host_disk_bytes + vm.snapshot_bytes)
 
 
-def _give_back(tx: Transaction, vm: Vm, size: HeldSize) -> None:
-    tx.places.let_go(size.place)
-    tx.claims.free_place(vm.id)
+def _give_back(tx: Transaction, vm: Vm, size: HeldSize, evidence: Evidence | None) -> None:
+    """``evidence``: of what the VM is not to have any more; None: it is taken again."""
+    tx.places.let_go(size.place, evidence)
+    tx.claims.free_place(vm.id, None)
 
 
 def _size(context: Context, key: str) -> HeldSize:
@@ -62,13 +64,18 @@ def _capacity(context: Context) -> HostCapacity:
     return HostCapacity(**{**capacity, "node_memory": pairs})
 
 
-def _become(context: Context, key: str, *, settled: bool = False) -> None:
+def _become(context: Context, key: str, settled: Evidence | None = None) -> None:
+    """``settled``: of what is given back for good; None: the other size is held as well."""
     capacity = _capacity(context)
     try:
         with context.begin() as tx:
             vm = tx.vms.find_id(context.subject)
             if vm is not None:
-                (_settle if settled else hold)(tx, vm, _size(context, key), capacity)
+                size = _size(context, key)
+                if settled is None:
+                    hold(tx, vm, size, capacity)
+                else:
+                    _settle(tx, vm, size, capacity, settled)
     except ClaimLost as error:
         raise NoCapacity(
             "vm.size_lost", "what the VM was to have is another's", hint="try again", details=str(error)
@@ -76,7 +83,7 @@ def _become(context: Context, key: str, *, settled: bool = False) -> None:
 
 
 def _not_resized(context: Context) -> None:
-    _become(context, "before", settled=True)
+    _become(context, "before", context.evidence(undone=True))
     as_before(context)
 
 
@@ -96,6 +103,7 @@ def _start_again(context: Context) -> None:
 
 
 def _resize(context: Context) -> str:
+    REMOVE_DEVICE.do(context)  # of one that was stopped before it is gone: its host says how
     _become(context, "after")
     REDEFINE.do(context)
     size = _size(context, "after")
@@ -114,7 +122,7 @@ def _settled(context: Context) -> None:
     def write(tx: Transaction) -> None:
         vm = tx.vms.find_id(context.subject)
         if vm is not None:
-            _settle(tx, vm, size, capacity)
+            _settle(tx, vm, size, capacity, context.evidence())
             tx.vms.set_state(vm.id, state, operation=by)
 
     context.write_at_end(write)
@@ -125,7 +133,7 @@ def given_up(context: Context) -> None:
     vm = context.vm()
     if vm is not None:
         has_new = vm.devices == _size(context, "after").devices and vm.spec.profile == _size(context, "after").profile
-        _become(context, "after" if has_new else "before", settled=True)
+        _become(context, "after" if has_new else "before", context.no_evidence())
         say_stopped(context)
 
 

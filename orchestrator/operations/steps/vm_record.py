@@ -10,6 +10,7 @@ from typing import Literal
 from orchestrator.core.actions.pools import LeaveDisks
 from orchestrator.core.diff.orphans import removal_of, undefinition_of
 from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
+from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.guest.guest import secret_of
 from orchestrator.core.hosts.host import Host
@@ -37,9 +38,9 @@ def claim_text(context: Context) -> tuple[str, ...]:
     )
 
 
-def drop_vm(tx: Transaction, vm: Vm) -> None:
+def drop_vm(tx: Transaction, vm: Vm, evidence: Evidence) -> None:
     """Row, claims and secrets."""
-    tx.vms.remove(vm.id)
+    tx.vms.remove(vm.id, evidence)
     if vm.spec.user_data is not None:
         tx.secrets.remove(vm.spec.user_data)
     tx.secrets.remove(secret_of(vm.id))
@@ -64,15 +65,24 @@ def put_back(tx: Transaction, context: Context) -> None:
 
 def forget_vm(context: Context) -> None:
     """Release everything the VM holds in the database. Gone already is fine."""
+    _forget_all(context, context.no_evidence())
+
+
+def _take_back(context: Context) -> None:
+    """As :func:`forget_vm`, once what was made for it is gone."""
+    _forget_all(context, context.evidence(undone=True))
+
+
+def _forget_all(context: Context, evidence: Evidence) -> None:
     with context.begin() as tx:
         put_back(tx, context)
-        _forget(tx, context.subject)
+        _forget(tx, context.subject, evidence)
 
 
-def _forget(tx: Transaction, vm_id: str) -> None:
+def _forget(tx: Transaction, vm_id: str, evidence: Evidence) -> None:
     vm = tx.vms.find_id(vm_id)
     if vm is not None:
-        drop_vm(tx, vm)
+        drop_vm(tx, vm, evidence)
 
 
 def set_vm_state(context: Context, state: VmState, wanted: WantedState | None = None) -> None:
@@ -147,8 +157,8 @@ def _release(context: Context) -> None:
 
     def released(tx: Transaction) -> None:
         for place in held:
-            tx.places.let_go(place.id)
-        _forget(tx, context.subject)
+            tx.places.let_go(place.id, context.evidence())
+        _forget(tx, context.subject, context.evidence())
         if stuck:  # as they are by now; none gets stuck while this one works on the VM
             _close_stuck(tx, context)
 
@@ -201,7 +211,7 @@ def _deallocate(context: Context) -> None:
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            _mark_deallocated(tx, vm.id, vm.devices, context.text("freed"))
+            _mark_deallocated(tx, context, vm.devices, context.evidence())
 
 
 def _free_again(context: Context) -> None:
@@ -209,7 +219,7 @@ def _free_again(context: Context) -> None:
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            _mark_deallocated(tx, vm.id, context.devices_before(), context.text("freed"))
+            _mark_deallocated(tx, context, context.devices_before(), context.evidence(undone=True))
 
 
 def _name_back(context: Context) -> None:
@@ -223,16 +233,16 @@ def _name_back(context: Context) -> None:
     as_before(context)
 
 
-def _mark_deallocated(tx: Transaction, vm_id: str, devices: Sequence[Device], why: str) -> None:
-    tx.suspended.end(vm_id)
-    tx.claims.free_place(vm_id)
-    tx.vms.deallocate(vm_id, _DEALLOCATED[why], devices)
+def _mark_deallocated(tx: Transaction, context: Context, devices: Sequence[Device], evidence: Evidence) -> None:
+    tx.suspended.end(context.subject)
+    tx.claims.free_place(context.subject, evidence)
+    tx.vms.deallocate(context.subject, _DEALLOCATED[context.text("freed")], devices)
 
 
 _DEALLOCATED: dict[str, DeallocationReason] = {"lease_over": "lease_over", "preempted": "preempted"}
 _NO_RECORD_UNDO = "the steps before it set the state back"
 
-CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_vm, remains=claim_text)
+CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=_take_back, remains=claim_text)
 STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=as_before)
 PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
 NAMED = Step(name="vm_named.1", title="check the state", do=claim_of, undo=_name_back)
@@ -272,6 +282,7 @@ def _claim_deallocated(context: Context) -> str:
                 }:
                     raise Suspended  # too early: who has to go has not gone
                 check_not_kept(tx.hosts.get(vm.host), vm.spec.tenant)
+                tx.cleanings.check(vm.host, (device.gpu for device in vm.devices))
                 tx.claims.take(*_planned(context))
     except ClaimLost as error:
         raise NoCapacity(
@@ -303,6 +314,6 @@ CLAIM_DEALLOCATED = Step(
     name="claim_freed.1",
     title="claim the device that is freed",
     do=_claim_deallocated,
-    undo=forget_vm,
+    undo=_take_back,
     remains=claim_text,
 )

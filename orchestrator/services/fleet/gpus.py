@@ -24,7 +24,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.fabric import reason_not_joined
 from orchestrator.services.fleet.nics import free_of_nics, near_nics
 from orchestrator.services.fleet.numa import spent_of_nodes, vms_coming
-from orchestrator.services.fleet.view import Overcommit, Viewed, free_on_host, gpu_view
+from orchestrator.services.fleet.view import SANITISING, Overcommit, Viewed, free_on_host, gpu_view
 from orchestrator.store.records import HostRecord
 
 _KNOWN_BYTES: Final = 64 * MIB
@@ -32,6 +32,7 @@ _IDLE_BYTES: Final = 64 * MIB
 """Enough for 16,000 GPUs."""
 _VIEW_BYTES: Final = 2048
 """Of a view of a GPU that holds nothing."""
+_CLEARED: Final = "it is being cleared for another VM"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +91,12 @@ class Viewer:
     ) -> tuple[GpuView, ...]:
         vms = {vm.id: vm for vm in seen.vms}
         managed = frozenset(seen.host.managed_gpus)
-        cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
-        claimed = {claimed_device.gpu for claim in seen.claims for claimed_device in claim.devices} | cleared
+        kept = dict.fromkeys((device.gpu for vm in vms_coming(seen) for device in vm.devices), _CLEARED)
+        kept |= dict.fromkeys(seen.sanitising, SANITISING)
+        claimed = {claimed_device.gpu for claim in seen.claims for claimed_device in claim.devices} | kept.keys()
 
         def made(gpu: GpuSnapshot, table: GpuTables) -> GpuView:
-            view = gpu_view(seen.host, gpu, table, seen.claims, vms, cleared)
+            view = gpu_view(seen.host, gpu, table, seen.claims, vms, kept)
             if view.reason_not_whole is None:
                 view = replace(view, reason_not_whole=reason_not_joined(gpu, table, facts.fabric))
             held = (_held(item, vms.get(item.vm_id), rules, facts.nodes) for item in view.occupied)

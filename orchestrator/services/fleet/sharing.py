@@ -20,10 +20,11 @@ def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:
     """Two controllers may plan for two tenants at once. Call it after the claim is taken: from then on others' claims
     on that host wait, or are seen here.
 
-    :raises ClaimLost: it would come to lie beside a tenant that it is kept apart from, or on a GPU that divides its
-        time otherwise, or in a GPU instance of another size; plan again
+    :raises ClaimLost: it would come to lie beside a tenant that it is kept apart from, on a GPU that is sanitising or
+        divides its time otherwise, or in a GPU instance of another size; plan again
     """
     tenant = vm.spec.tenant
+    tx.cleanings.check(claim.host, (device.gpu for device in claim.devices))
     neighbours = tx.claims.neighbours(claim.host, tenant)
     others = [neighbour for neighbour in neighbours if neighbour.tenant != tenant]
     isolations = tx.policies.isolations() if others else {}

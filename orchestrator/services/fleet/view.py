@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import Final
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import GpuTables
@@ -35,6 +36,7 @@ from orchestrator.store.records import HostRecord
 
 FOREIGN = "foreign"
 """Stands for the VM of a vGPU that we did not make."""
+SANITISING: Final = "it is sanitising: its host has not shown yet that what a VM left on it is gone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +147,10 @@ def gpu_view(
     tables: GpuTables,
     claims: Iterable[Claim],
     vms: dict[str, Vm],
-    cleared: frozenset[str] = frozenset(),
+    kept: Mapping[str, str] | None = None,
 ) -> GpuView:
-    """One GPU with its claims and the vGPUs that others have made on it. ``tables``: how it can be cut."""
+    """One GPU with its claims and the vGPUs that others have made on it. ``tables``: how it can be cut. ``kept``: why
+    GPUs, by address, take nothing new though they are well."""
     occupied = [item for claim in claims for item in _occupied(claim, vms[claim.vm], gpu.address)]
     cut = next((item.cut for claim in claims for item in claim.devices if item.gpu == gpu.address), None)
     lost = cut not in {None, WHOLE} and tables.now.cut(str(cut)) is None
@@ -157,8 +160,7 @@ def gpu_view(
     reason = set_aside(host, gpu)
     if reason is None and any(item.gpu == gpu.address for item in host.mig_layouts):
         reason = f"it is kept for a MIG layout ('vgpuctl mig release {host.name}' gives it back)"
-    if reason is None and gpu.address in cleared:
-        reason = "it is being cleared for another VM"
+    reason = reason or (kept or {}).get(gpu.address)
     if reason is None and (None in cuts or len(cuts) > 1):
         reason = f"vGPUs that we did not make are on it: {', '.join(item.profile for _, item in foreign)}"
     if reason is None and cut == MIXED:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -12,6 +12,7 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import model_name, tables_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
+from orchestrator.core.gpu.cleaning import Cleaning
 from orchestrator.core.gpu.health import closing_fault
 from orchestrator.core.gpu.health_states import GpuHealth, not_waived, reason_closed
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -27,7 +28,7 @@ from orchestrator.operations.steps.gpu_reset import users_of_gpu
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record
-from orchestrator.services.fleet.view import gpu_view, kept_alone
+from orchestrator.services.fleet.view import SANITISING, gpu_view, kept_alone
 from orchestrator.services.hosts.gpu_health import check_ours, close_for_mending
 from orchestrator.services.messages import GpuInfo, Started, TypeUse
 from orchestrator.store.database import Store
@@ -63,6 +64,13 @@ class GpuService:
         hint = near(address, by_address, f"vgpuctl gpu list --host {host}")
         raise NotFound("gpu.unknown", f"host {host} has no GPU {ascii(address)[:40]}", hint=hint)
 
+    def cleanings(
+        self, *, limit: int, before: int | None, sanitising: bool, **equal: str | None
+    ) -> tuple[Cleaning, ...]:
+        """Newest first; of things that are gone as well. ``equal``: members and what they are."""
+        with self.store.read() as tx:
+            return tx.cleanings.list(limit=limit, before=before, is_open=sanitising, **equal)
+
 
 def place_of(info: GpuInfo) -> tuple[str, str]:
     """What GPUs are sorted by."""
@@ -76,15 +84,18 @@ def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:
         return ()
     claims = tx.claims.of_host(host.name)
     vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
-    return tuple(_info(host, gpu, claims, vms) for gpu in snapshot.gpus)
+    kept = {cleaning.gpu: SANITISING for cleaning in tx.cleanings.open_on((host.name,))}
+    return tuple(_info(host, gpu, claims, vms, kept) for gpu in snapshot.gpus)
 
 
-def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str, Vm]) -> GpuInfo:
-    view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
+def _info(
+    host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str, Vm], kept: Mapping[str, str]
+) -> GpuInfo:
+    view = gpu_view(host, gpu, tables_of(gpu), claims, vms, kept)
     here = [vms[claim.vm] for claim in claims if any(device.gpu == gpu.address for device in claim.devices)]
     devices = Counter(device.type_name for vm in here for device in vm.devices if device.gpu == gpu.address)
     health, managed = host.health_of(gpu.address) or GpuHealth(), gpu.address in host.managed_gpus
-    faults = filter(None, (reason_closed(health), kept_alone(host, gpu)))
+    faults = filter(None, (reason_closed(health), kept_alone(host, gpu), kept.get(gpu.address)))
     return GpuInfo(
         host=host.name,
         gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.hosts.cpus import check_pinnable
 from orchestrator.core.hosts.host import (
     LOST,
@@ -114,7 +115,7 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
     _check_no_moves(tx, name, lost)
     ended = _end_operations(tx, name, now)
     for vm in lost:
-        tx.claims.free_place(vm.id)
+        tx.claims.free_place(vm.id, Evidence(at=now))
         tx.vms.update(replace(vm, state="lost", addresses=()))
     volumes = tx.volumes.lose(name)
     forgotten = replace(host, state="forgotten", state_reason=_GIVEN_UP, cordoned=True)

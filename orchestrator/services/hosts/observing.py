@@ -13,6 +13,7 @@ from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.hosts.host import Host, HostState, seen_after_restore
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.cleanings import settle_cleanings
 from orchestrator.operations.gpu_health import judge_gpus
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import HostLink
@@ -133,6 +134,7 @@ class HostObserver:
             if not tx.hosts.put_snapshot(name, snapshot, turn):
                 return news
             judge_gpus(tx, host, snapshot, tx.time.no_earlier(self.clock.now()))
+            settle_cleanings(tx, name, snapshot, began)
             domains, vms = {domain.uuid: domain for domain in snapshot.domains}, tx.vms.list(host=name)
             _keep_metadata(tx, vms, snapshot)
             for vm in vms:

@@ -17,6 +17,7 @@ from pathlib import Path
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.errors import NoCapacity, QuotaExceeded
 from orchestrator.operations.steps.vm_record import drop_vm
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 
 KEPT = 12
@@ -73,7 +74,7 @@ class Racer:
         with self.plane.store.begin() as tx:
             vm = tx.vms.find("default", name)
             assert vm is not None
-            drop_vm(tx, vm)
+            drop_vm(tx, vm, CLEANED)
 
 
 def main(url: str, directory: str, seed: str, requests: str, quota: str) -> None:

@@ -28,6 +28,7 @@ from orchestrator.store.events import RECENT_FOLD
 from orchestrator.store.transaction import Transaction
 from tests.contract.store.test_fleet_changes import SNAPSHOT
 from tests.contract.store.test_store import GPU, KEY, host, vm
+from tests.fakes.cleaned import CLEANED
 from tests.postgres.cluster import Cluster
 
 EVERYTHING = EventFilter()
@@ -80,8 +81,8 @@ def test_the_life_of_a_vm_is_told_in_the_order_in_which_it_went(store: Store) ->
         lambda tx: tx.vms.set_state(made.id, "stopped", operation="of another"),
         lambda tx: tx.vms.rename(made.id, "other"),
         lambda tx: tx.vms.deallocate(made.id, "lease_over", ()),
-        lambda tx: tx.vms.remove(made.id),
-        lambda tx: tx.vms.remove(made.id),
+        lambda tx: tx.vms.remove(made.id, CLEANED),
+        lambda tx: tx.vms.remove(made.id, CLEANED),
     )
     assert [(change.change, change.name, change.state) for change in told] == [
         ("created", "train", "creating"),

@@ -21,6 +21,7 @@ from orchestrator.store.records import ClaimLost
 from orchestrator.store.tables import host_claims, host_usage
 from orchestrator.store.transaction import Transaction
 from tests.contract.store.test_store import AMPLE, GPU, IMAGE, KEY, claim, host, put, vm
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
 
 
@@ -113,9 +114,9 @@ def test_what_becomes_of_a_vm_is_heard_of_where_it_gives_something_back(store: S
     reader.news()
     life: list[tuple[Callable[[Transaction], object], bool]] = [
         (lambda tx: tx.vms.update(replace(vm("a"), state="running")), False),
-        (lambda tx: tx.claims.free_place(vm("a").id), True),
+        (lambda tx: tx.claims.free_place(vm("a").id, CLEANED), True),
         (lambda tx: tx.vms.update(replace(vm("a"), state="stopped", deallocated="lease_over")), True),
-        (lambda tx: tx.vms.remove(vm("a").id), True),
+        (lambda tx: tx.vms.remove(vm("a").id, CLEANED), True),
     ]
     for change, heard in life:
         with store.begin() as tx:
@@ -206,10 +207,10 @@ def test_the_books_of_a_host_are_the_sum_of_its_claims_whatever_is_taken_and_giv
                 tx.claims.take(wanted, most)
                 tx.vms.update(replace(there, deallocated=None))
             elif chance.random() < 0.5:
-                tx.claims.free_place(of.id)
+                tx.claims.free_place(of.id, CLEANED)
                 tx.vms.update(replace(there, state="stopped", deallocated="lease_over"))
             else:
-                tx.vms.remove(of.id)
+                tx.vms.remove(of.id, CLEANED)
         with store._connections.engine.connect() as db:
             shares = db.execute(select(host_claims).where(host_claims.c.host == "h1")).all()
             books = db.execute(select(host_usage).where(host_usage.c.host == "h1")).one()
@@ -227,7 +228,7 @@ def test_a_host_that_has_less_than_is_claimed_refuses_what_is_new_and_keeps_what
     with pytest.raises(ClaimLost):
         put(store, vm("b"), claim(vm("b"), 1, vcpus=1), less)
     with store.begin() as tx:
-        tx.vms.remove(vm("a").id)
+        tx.vms.remove(vm("a").id, CLEANED)
     put(store, vm("b"), claim(vm("b"), 1, vcpus=1), less)
 
 

@@ -14,6 +14,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import AMPLE, claim, host, put, vm
+from tests.fakes.cleaned import CLEANED
 
 FIRST, SECOND = "0000:05:00.1", "0000:05:00.2"
 PLACE = NicPlace(card="0000:05:00.0", function=FIRST, functions=2, mac="52:54:01:00:00:01", under_switch=True)
@@ -43,10 +44,10 @@ def test_a_function_is_one_vms_until_that_gives_its_place_back(store: Store) -> 
     with pytest.raises(ClaimLost):
         put(store, vm("b"), own(vm("b"), 2, FIRST))
     with store.begin() as tx:
-        tx.claims.free_place(vm("a").id)
+        tx.claims.free_place(vm("a").id, CLEANED)
     put(store, vm("b"), own(vm("b"), 2, FIRST))
     with store.begin() as tx:
-        tx.vms.remove(vm("b").id)
+        tx.vms.remove(vm("b").id, CLEANED)
         tx.claims.take(own(vm("a"), 3, FIRST), AMPLE)
         assert FIRST in {one.nic for one in tx.claims.list()}
 

@@ -19,6 +19,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import claim, put, vm
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.recount import miscounted
 
 OWN = Network(name="red.n", subnet="10.88.0.0/24")
@@ -67,7 +68,7 @@ def test_floating_addresses_are_nobodys_twice_and_outlive_their_vm(store: Store)
         assert tx.floating_addresses.list("blue") == ()
         tx.networks.release([("elsewhere", mine.address)])
         assert tx.networks.taken("outside", (mine.address, "192.0.2.8")) == {mine.address}
-        tx.vms.remove(of.id)
+        tx.vms.remove(of.id, CLEANED)
     with store.begin() as tx:
         assert tx.floating_addresses.list() == (replace(mine, vm=None, card_network=None),)
         tx.floating_addresses.remove(mine)
@@ -102,7 +103,7 @@ def test_an_address_is_one_vms_until_it_is_given_back_or_released(store: Store) 
         assert tx.networks.taken("red.green", ("10.0.0.5", "10.1.0.5")) == {"10.1.0.5"}
         assert [tx.networks.holder("red.blue", f"10.0.0.{number}") for number in (5, 6, 7)] == [web.id, None, None]
         tx.networks.keep(_with_ports("web", green="10.1.0.5"))
-        tx.vms.remove(web.id)
+        tx.vms.remove(web.id, CLEANED)
         assert tx.networks.without_vm() == {("red.blue", "10.0.0.7"), ("red.green", "10.1.0.5")}
         tx.networks.take(other)
         tx.networks.release([("red.blue", "10.0.0.5"), ("red.green", "10.1.0.5")])

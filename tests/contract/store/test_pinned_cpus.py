@@ -16,6 +16,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import AMPLE, claim, host, put, vm
+from tests.fakes.cleaned import CLEANED
 
 KEPT = replace(AMPLE, pinnable="4-11")
 PLACE = CpuPlace(shared=(0, 1), pinned=(4, 5), threads=2, nodes=(0,), memory="strict")
@@ -57,10 +58,10 @@ def test_a_cpu_is_one_vms_until_that_gives_its_place_back(kept: Store) -> None:
     with kept.read() as tx:
         assert tx.vms.find_id(vm("b").id) is None
     with kept.begin() as tx:
-        tx.claims.free_place(vm("a").id)
+        tx.claims.free_place(vm("a").id, CLEANED)
     put(kept, vm("b"), own(vm("b"), 2, 5, 6), KEPT)
     with kept.begin() as tx:
-        tx.vms.remove(vm("b").id)
+        tx.vms.remove(vm("b").id, CLEANED)
         tx.claims.take(own(vm("a"), 3, 5, 6), KEPT)
         assert tx.claims.list() == (own(vm("a"), 3, 5, 6),)
 
@@ -78,7 +79,7 @@ def test_cpus_are_kept_before_vms_come(kept: Store) -> None:
         tx.hosts.keep_cpus("h1", (4, 5))
     assert refused.value.code == "host.has_vms"
     with kept.begin() as tx:
-        tx.vms.remove(vm("a").id)
+        tx.vms.remove(vm("a").id, CLEANED)
         tx.hosts.keep_cpus("h1", ())
         assert tx.hosts.get("h1").pinnable_cpus == ()
 

@@ -13,6 +13,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import AMPLE, claim, host, put, vm
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.recount import miscounted
 
 CARD = NicPlace(card="0000:01:00.0", function="0000:01:00.2", functions=4, mac="52:54:00:00:00:01", under_switch=True)
@@ -95,7 +96,7 @@ def test_it_is_given_other_devices_which_the_vm_has_there(store: Store, moving: 
 def test_let_go_nothing_is_claimed_there_and_letting_go_again_is_fine(store: Store, moving: Vm) -> None:
     for _ in range(2):
         with store.begin() as tx:
-            tx.places.let_go("place")
+            tx.places.let_go("place", CLEANED)
             assert tx.claims.of_host("h2") == ()
             assert tx.vms.list(host="h2") == ()
             assert list(miscounted(tx)) == []

@@ -14,6 +14,7 @@ from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_volumes import DATA, GIB, MORE, VM, taken
+from tests.fakes.cleaned import CLEANED
 
 POOL = Pool(
     id="55555555-5555-4555-8555-555555555555", name="fast", state="ready", created_at=5.0, capacity_bytes=10 * GIB
@@ -59,8 +60,8 @@ def test_disks_and_volumes_together_take_no_more_than_it_has(store: Store) -> No
             tx.pools.take(POOL.on_hosts, holder, 2 * GIB)
     with store.begin() as tx:
         tx.volumes.remove(IN_POOL.id)
-        tx.vms.remove(VM)
-        tx.vms.remove(VM)
+        tx.vms.remove(VM, CLEANED)
+        tx.vms.remove(VM, CLEANED)
     assert claimed(store) == 0
 
 

@@ -11,6 +11,7 @@ from orchestrator.core.security_groups import GroupUse, SecurityGroup, SecurityR
 from orchestrator.core.vms.network import Network
 from orchestrator.store.database import Store
 from tests.contract.store.test_store import claim, put, vm
+from tests.fakes.cleaned import CLEANED
 
 RULES = (
     SecurityRule(direction="in", protocol="tcp", first_port=22, last_port=22, remote="10.0.0.0/8"),
@@ -51,6 +52,6 @@ def test_what_it_is_on_goes_with_the_vm_and_the_network(store: Store) -> None:
         tx.networks.remove("red.n")
         assert tx.security_groups.list("red")[0].uses == (GroupUse(vm=of.id),)
     with store.begin() as tx:
-        tx.vms.remove(of.id)
+        tx.vms.remove(of.id, CLEANED)
         assert tx.security_groups.list("red")[0].uses == ()
         tx.security_groups.update(replace(WEB, uses=uses[:0]))

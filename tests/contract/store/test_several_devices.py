@@ -9,6 +9,7 @@ from orchestrator.core.vms.claim import DeviceClaim
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from tests.contract.store.test_store import GPU, claim, put, vm
+from tests.fakes.cleaned import CLEANED
 
 
 def test_several_devices_of_a_vm_keep_their_slots_and_functions_apart(store: Store) -> None:
@@ -23,6 +24,6 @@ def test_several_devices_of_a_vm_keep_their_slots_and_functions_apart(store: Sto
     with pytest.raises(ClaimLost):
         put(store, vm("b"), claim(vm("b"), 3, cut="mixed"))
     with store.begin() as tx:
-        tx.vms.remove(vm("a").id)
+        tx.vms.remove(vm("a").id, CLEANED)
         assert tx.claims.list() == ()
     put(store, vm("b"), claim(vm("b"), 3))

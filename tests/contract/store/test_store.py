@@ -28,6 +28,7 @@ from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.tables import metadata
 from orchestrator.store.transaction import Transaction
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.new_database import engine_beside
 from tests.postgres.cluster import Cluster
 
@@ -137,7 +138,7 @@ def test_a_gpu_has_one_cut_until_its_last_claim_is_gone(store: Store) -> None:
     with pytest.raises(ClaimLost):
         put(store, vm("b"), claim(vm("b"), 1, cut="time_sliced:2048"))
     with store.begin() as tx:
-        tx.vms.remove(vm("a").id)
+        tx.vms.remove(vm("a").id, CLEANED)
     put(store, vm("b"), claim(vm("b"), 1, cut="time_sliced:2048"))
 
 
@@ -200,7 +201,7 @@ def test_claims_never_overlap_whatever_is_taken_and_given_back(steps: list[tuple
         of = vm(f"vm-{number}", number)
         if give_back or number in model:
             with store.begin() as tx:
-                tx.vms.remove(of.id)
+                tx.vms.remove(of.id, CLEANED)
             model.pop(number, None)
             continue
         taken = set[int]().union(*model.values())

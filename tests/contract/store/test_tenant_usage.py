@@ -24,6 +24,7 @@ from orchestrator.store.records import ClaimLost
 from orchestrator.store.tables import tenant_usage
 from orchestrator.store.transaction import Transaction
 from tests.contract.store.test_store import GPU, IMAGE, KEY, host, vm
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.recount import miscounted
 from tests.postgres.cluster import Cluster
 
@@ -53,7 +54,7 @@ def change(tx: Transaction, chance: random.Random, number: int) -> None:
         case "add":
             tx.vms.add(of(tenant, f"n{number}", chance.choice(TYPES)))
         case "remove" if some is not None:
-            tx.vms.remove(some.id)
+            tx.vms.remove(some.id, CLEANED)
         case "deallocate" if some is not None:
             tx.vms.deallocate(some.id, "lease_over", some.devices)
         case "place" if some is not None:
@@ -92,7 +93,7 @@ def test_what_was_rolled_back_is_not_counted_and_a_tenant_takes_its_counters_alo
         raise ZeroDivisionError
     with store.begin() as tx:
         assert tx.quotas.used("a")["vms"] == 1
-        tx.vms.remove("a-kept")
+        tx.vms.remove("a-kept", CLEANED)
     with store.begin() as tx:
         tx.tenants.remove("a")
         assert tx.connection.execute(select(tenant_usage)).all() == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from orchestrator.store.database import Store
 from tests.contract.store.test_store import vm
+from tests.fakes.cleaned import CLEANED
 
 FIRST, SECOND = "0000:41:00.0", "0000:42:00.0"
 
@@ -19,6 +20,6 @@ def test_what_drivers_say_is_kept_with_the_vm_and_goes_with_it(store: Store) -> 
         assert tx.vgpu_metadata.of(a) == {SECOND: ("AA==",)}
         assert tx.vgpu_metadata.of(b) == {FIRST: ("AA==",)}
     with store.begin() as tx:
-        tx.vms.remove(a)
+        tx.vms.remove(a, CLEANED)
         assert tx.vgpu_metadata.of(a) == {}
         assert tx.vgpu_metadata.of(b) == {FIRST: ("AA==",)}

@@ -195,7 +195,7 @@ class FakeSysfs:
         if path.name == "unbindLock":  # NVIDIA's nv-procfs.c: it stays open while the GPU is used
             self.text(path, "0" if self.uses.get(path.parent.name) else value)
             return 0
-        if path.name in {"driver_override", "reset"}:
+        if path.name in {"driver_override", "reset", "reset_method"}:
             self.text(path, "(null)" if value == "\n" else value)
             return 0
         if path.name == "vgpu_params":

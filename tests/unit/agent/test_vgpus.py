@@ -14,7 +14,7 @@ from orchestrator.agent.attachments.vendor_vfio import TypedFunctions, vf_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml, NvmlReading
 from orchestrator.agent.observing import observe_gpus
-from orchestrator.core.actions.host_actions import ClearVgpuType, MakeVgpu, RemoveMdev
+from orchestrator.core.actions.host_actions import ActionResult, ClearVgpuType, MakeVgpu, RemoveMdev
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -67,9 +67,23 @@ def test_an_mdev_is_made_once_and_removed_once(bench: Bench) -> None:
     assert bench.mdevs.make(create()).changed
     assert not bench.mdevs.make(create()).changed
     assert UUID in bench.tree()
-    assert bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)).changed
-    assert not bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)).changed
+    removed = bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID))
+    assert removed == ActionResult(changed=True, cleaned="vgpu_destroyed")
+    again = bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID))
+    assert again == ActionResult(changed=False, cleaned="absent")
     assert bench.tree() == before
+
+
+def test_what_is_cleaned_is_only_said_of_a_function_that_the_ledger_knows_or_that_is_empty(bench: Bench) -> None:
+    clear = ClearVgpuType(vm="a", vf=VF1)
+    bench.functions.make(typed())
+    bench.ledger.release(vf_key(VF1))
+    assert bench.functions.remove(clear) == ActionResult(changed=False)  # it may be the VM's still
+    bench.ledger.claim(vf_key(VF1), "a", detail="1148 NVIDIA L40S-2Q", until_reboot=True)
+    assert bench.functions.remove(clear).cleaned == "vgpu_destroyed"
+    assert bench.functions.remove(clear).cleaned == "absent"
+    bench.functions.make(typed(vm="b"))
+    assert bench.functions.remove(clear).cleaned == "absent"
 
 
 def test_what_the_ledger_has_of_a_vgpu_that_is_gone_is_forgotten_with_its_vm(bench: Bench) -> None:

@@ -119,10 +119,21 @@ def test_a_gpu_is_taken_once_and_its_driver_has_it_again_exactly_as_before(bench
     assert bench.do(take(gpu)).changed
     assert not bench.do(take(gpu)).changed
     assert bench.host.driver_of(gpu) == "vfio-pci"
-    assert bench.do(give_back(gpu)).changed
-    assert not bench.do(give_back(gpu)).changed
+    assert bench.do(give_back(gpu)) == ActionResult(changed=True, cleaned="flr")
+    assert bench.do(give_back(gpu)) == ActionResult(changed=False, cleaned="absent")
     assert bench.drivers() == before
     assert ("reset", "1") in bench.host.writes
+
+
+@pytest.mark.fault("F26")
+def test_a_gpu_is_reset_by_what_clears_it_and_never_by_its_power_state(bench: Bench) -> None:
+    file = bench.host.paths.pci(T4) / "reset_method"
+    file.write_text("pm bus", encoding="utf-8")
+    bench.do(take())
+    assert bench.do(give_back()).cleaned == "bus_reset"
+    assert file.read_text().strip() == "bus"
+    file.write_text("pm", encoding="utf-8")
+    bench.refused(take(), Fatal, "gpu.no_reset")
 
 
 def test_the_audio_function_goes_and_comes_with_its_gpu(bench: Bench) -> None:

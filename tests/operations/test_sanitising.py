@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between two VMs a piece of a GPU is known to be clean, or nothing is put on its GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Fatal, NoCapacity
+from orchestrator.core.gpu.cleaning import Cleaning
+from orchestrator.operations.cleanings import settle_cleanings
+from orchestrator.services.fleet.view import SANITISING
+from orchestrator.store.records import ClaimLost
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.fake_host import no_fault
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST) as made:
+        made.services.vms.create(create_vm())
+        made.engine.drain()
+        yield made
+
+
+def cleanings(plane: ControlPlane) -> tuple[Cleaning, ...]:
+    return plane.services.gpus.cleanings(limit=10, before=None, sanitising=False)
+
+
+def abandoned_with_its_vgpu_left(plane: ControlPlane) -> Cleaning:
+    """A delete whose host does not obey, and a person who says that nothing is left."""
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("vgpu.stubborn", "it did not obey") if (moment, name) == ("before", "RemoveMdev") else None
+    )
+    operation = str(plane.services.vms.delete("default", "train").operation)
+    plane.engine.drain()
+    plane.hosts.strike = no_fault
+    plane.services.operations.abandon(operation)
+    (cleaning,) = cleanings(plane)
+    return cleaning
+
+
+def test_a_claim_that_ends_leaves_how_its_piece_was_cleaned(plane: ControlPlane) -> None:
+    (before,) = plane.services.vms.get("default", "train").devices
+    operation = plane.services.vms.delete("default", "train").operation
+    plane.engine.drain()
+    (cleaning,) = cleanings(plane)
+    assert (cleaning.host, cleaning.gpu, cleaning.device) == (T4_HOST, before.gpu, before.name)
+    assert (cleaning.tenant, cleaning.vm_name, cleaning.operation) == ("default", "train", operation)
+    assert (cleaning.method, cleaning.cleaned_at, cleaning.health) == ("vgpu_destroyed", cleaning.ended_at, "healthy")
+    assert cleaning.gpu_uuid
+    assert cleaning.slots
+
+
+def test_a_stop_ends_no_claim(plane: ControlPlane) -> None:
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    assert cleanings(plane) == ()
+
+
+def test_nothing_is_put_on_a_gpu_until_it_is_seen_without_what_was_left(plane: ControlPlane) -> None:
+    left = abandoned_with_its_vgpu_left(plane)
+    assert (left.method, left.cleaned_at) == (None, None)
+    there = replace(create_vm("next"), host=T4_HOST, gpu=left.gpu)
+    for _ in range(2):
+        with pytest.raises(NoCapacity) as refused:
+            plane.services.vms.create(there)
+        assert SANITISING in str(refused.value.reasons)
+        gpu = plane.services.gpus.get(T4_HOST, left.gpu)
+        assert SANITISING in gpu.gpu.problems
+        assert not any(use.free for use in gpu.types)
+        with plane.store.begin() as tx, pytest.raises(ClaimLost):
+            tx.cleanings.check(T4_HOST, [left.gpu])
+        plane.observer.observe(T4_HOST)  # which shows the vGPU
+    plane.machine(T4_HOST).mdevs.clear()
+    plane.observer.observe(T4_HOST)
+    (settled,) = cleanings(plane)
+    assert settled.method == "seen_gone"
+    assert settled.cleaned_at is not None
+    plane.services.vms.create(there)
+    plane.engine.drain()
+    assert plane.services.vms.get("default", "next").state == "running"
+
+
+def test_an_observation_from_before_the_claim_ended_says_nothing(plane: ControlPlane) -> None:
+    left = abandoned_with_its_vgpu_left(plane)
+    plane.machine(T4_HOST).mdevs.clear()
+    host = plane.services.hosts.get(T4_HOST).host
+    with plane.store.begin() as tx:
+        settle_cleanings(tx, T4_HOST, plane.hosts.observe(host), began=left.ended_at - 1)
+    assert cleanings(plane) == (left,)
+
+
+def test_a_host_that_looks_as_before_is_observed_as_long_as_one_of_its_gpus_is_sanitising(plane: ControlPlane) -> None:
+    def is_observed() -> bool:
+        with plane.store.read() as tx:
+            return T4_HOST in tx.observations.changed_since(since=tx.operations.turn(), now=0.0)
+
+    plane.observer.observe(T4_HOST)
+    assert not is_observed()
+    abandoned_with_its_vgpu_left(plane)
+    assert is_observed()
+
+
+def test_what_a_host_had_that_was_given_up_is_not_known_to_be_clean(plane: ControlPlane) -> None:
+    plane.machine(T4_HOST).answers = False
+    plane.observer.observe(T4_HOST)
+    plane.services.hosts.forget(T4_HOST, confirm=T4_HOST)
+    (cleaning,) = cleanings(plane)
+    assert (cleaning.method, cleaning.operation) == (None, None)
+
+
+def test_what_is_not_known_to_be_clean_goes_with_its_card(plane: ControlPlane) -> None:
+    left = abandoned_with_its_vgpu_left(plane)
+    with plane.store.begin() as tx:
+        tx.cards.put(T4_HOST, (), {left.gpu: "0000:a1:00.0"})
+    assert [cleaning.gpu for cleaning in cleanings(plane)] == ["0000:a1:00.0"]
