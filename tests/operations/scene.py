@@ -344,8 +344,7 @@ class Stage:
     """The world before, made once; :meth:`world` gives a fresh copy of it with the operation begun."""
 
     def __init__(self, scene: Scene, directory: Path, books: ResettableDatabase, shares: int) -> None:
-        self.scene, self.shares = scene, shares
-        self.worlds = 0
+        self.scene, self.shares, self.worlds = scene, shares, 0
         self._books = books
         self._plane = control_plane(directory, journal=StrikingJournal, url=books.url)
         self._plane.services.networks.add("default", None)  # of the site, so that enrolment has one to make
@@ -395,8 +394,7 @@ def stage(scene: Scene, database: str | None = None, shares: int = 1) -> Iterato
     """``database``: URL of an empty one on PostgreSQL; SQLite in memory without it. ``shares``: a fault strikes at one
     moment of so many."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
-        directory = Path(name)
-        books = ResettablePostgres(database) if database else ResettableSqlite(directory)
-        made = Stage(scene, directory, books, shares)
+        books = ResettablePostgres(database) if database else ResettableSqlite(Path(name))
+        made = Stage(scene, Path(name), books, shares)
         yield made
         made.close()

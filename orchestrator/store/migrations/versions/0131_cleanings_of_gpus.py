@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0131"
-down_revision = "0129"
+down_revision = "0130"
 
 
 def upgrade() -> None:
