@@ -24,11 +24,11 @@ from orchestrator.api.routes.network_paths import NetworkPathAnswer
 from orchestrator.api.routes.network_traffic import NetworkFlowsAnswer, NetworkTrafficAnswer
 from orchestrator.api.routes.volume_snapshots import VolumeSnapshotAnswer
 from orchestrator.api.schemas.vm_parts import DiskSnapshotAnswer, snapshot_members
-from orchestrator.core.gpu.cleaning import Cleaning
 from orchestrator.core.northbound.trace import Judgement
 from orchestrator.core.readings.flows import Flow
 from orchestrator.core.security_groups import ANYWHERE, SecurityRule
 from orchestrator.core.vms.backup import Backup
+from orchestrator.core.vms.cleaning import Cleaning
 from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.core.vms.volume import Volume
 from orchestrator.services.floating_addresses import FloatingInfo

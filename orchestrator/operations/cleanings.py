@@ -4,8 +4,8 @@ shows their GPU without them settles it."""
 
 from __future__ import annotations
 
-from orchestrator.core.gpu.cleaning import is_gone
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.cleaning import is_gone
 from orchestrator.store.transaction import Transaction
 
 

@@ -11,11 +11,11 @@ from typing import Final
 from orchestrator.core.actions.host_actions import ActionResult, AgentCleaned, FencingToken, HostAction
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import Bug, Unknown, WorldError
-from orchestrator.core.gpu.cleaning import Evidence, Method, key_of, strongest
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host, check_is_the_machine, seen_after_restore
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.cleaning import Evidence, Method, key_of, strongest
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.cleanings import settle_cleanings

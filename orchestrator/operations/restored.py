@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 from orchestrator.core.attachments.host_facts import things_of
 from orchestrator.core.errors import Conflict, Retryable
-from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.operation import Operation, OperationState
+from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of
 from orchestrator.operations.steps.moving import exchange

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import update as change
 
-from orchestrator.core.gpu.cleaning import Cleaning, Evidence, Method, key_of
+from orchestrator.core.vms.cleaning import Cleaning, Evidence, Method, key_of
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import VM_COLUMNS, health_of, vm_of
 from orchestrator.store.statements import InClause, Precompiled, Statements

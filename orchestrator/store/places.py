@@ -15,9 +15,9 @@ from sqlalchemy import delete, insert
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Bug
-from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.tenancy.quota import amounts_of
+from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import Vm
 from orchestrator.store.cleanings import drop_claims
 from orchestrator.store.events import Events

@@ -13,11 +13,11 @@ from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, 
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.cpus import cpus_text
 from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
+from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 from orchestrator.store.cleanings import drop_claims, drop_place
 from orchestrator.store.events import Events

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.core.actions.host_actions import ActionResult, HostAction, RemovesDevice
-from orchestrator.core.gpu.cleaning import Cleaning, Evidence
+from orchestrator.core.vms.cleaning import Cleaning, Evidence
 
 CLEANED: Final = Evidence(at=0.0, otherwise="absent")
 """What ends a claim."""

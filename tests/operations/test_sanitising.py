@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Fatal, NoCapacity
-from orchestrator.core.gpu.cleaning import Cleaning
+from orchestrator.core.vms.cleaning import Cleaning
 from orchestrator.operations.cleanings import settle_cleanings
 from orchestrator.services.fleet.view import SANITISING
 from orchestrator.store.records import ClaimLost

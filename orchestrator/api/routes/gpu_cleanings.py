@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query
 from orchestrator.api.paging import PagingOf, sequence_of
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Moment, moment_or_none
 from orchestrator.api.services import ServicesOf
-from orchestrator.core.gpu.cleaning import Cleaning
+from orchestrator.core.vms.cleaning import Cleaning
 
 _MAX: Final = 255
 

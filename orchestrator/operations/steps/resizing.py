@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.errors import Bug, NoCapacity
-from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.vms.claim import Claim, HostCapacity
+from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.size import HeldSize
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context

@@ -10,12 +10,12 @@ from typing import Literal
 from orchestrator.core.actions.pools import LeaveDisks
 from orchestrator.core.diff.orphans import removal_of, undefinition_of
 from orchestrator.core.errors import Bug, Conflict, NoCapacity, WorldError
-from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.guest.guest import secret_of
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.labels import kept_from
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmState, WantedState
 from orchestrator.core.vms.volume import Volume, shared_files
 from orchestrator.operations.context import Context

@@ -12,7 +12,6 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import model_name, tables_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
-from orchestrator.core.gpu.cleaning import Cleaning
 from orchestrator.core.gpu.health import closing_fault
 from orchestrator.core.gpu.health_states import GpuHealth, not_waived, reason_closed
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -22,6 +21,7 @@ from orchestrator.core.names import near
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.cleaning import Cleaning
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.gpu_health import gpu_faults
 from orchestrator.operations.steps.gpu_reset import users_of_gpu

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.gpu.cleaning import Evidence
 from orchestrator.core.hosts.cpus import check_pinnable
 from orchestrator.core.hosts.host import (
     LOST,
@@ -29,6 +28,7 @@ from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.labels import KEPT_FOR, Selector, changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
+from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.volumes import check_no_volumes
 from orchestrator.ports.clock import Clock, Ids
