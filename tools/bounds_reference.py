@@ -92,6 +92,7 @@ BOUNDS: Final = (
           ("ended_web_sessions",)),
     Bound("operations that have ended", "site", "setting `operations_kept_days`", "days", "",
           ("operations", "steps")),
+    Bound("how GPUs were cleaned after VMs", "site", "730", "days", "", ("gpu_cleanings",)),
     Bound("copies of disks, measured", "two hosts", f"{MAX_OF_PAIR}", "copies", "", ("disk_copies",)),
     Bound("streams of events", "tenant", f"{MAX_STREAMS_OF_TENANT}", "at once", "server.streams_busy"),
     Bound("events", "site", "settings `events_kept`, `events_kept_days`", "events, days", "", ("events",)),

@@ -113,6 +113,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "mig apply": ("mig apply gpu-1 -f config.yaml -c all-balanced",),
     "mig release": ("mig release gpu-1", "mig release gpu-1 --gpu 0000:41:00.0 --yes"),
     "mig export": ("mig export gpu-1",),
+    "gpu cleanings": ("gpu cleanings --host gpu-1", "gpu cleanings --sanitising"),
     "gpu map": ("gpu map --host gpu-1",),
     "gpu racks": ("gpu racks", "gpu racks --model L40S"),
     "profile list": ("profile list --all", "profile list --model L40S --free", "profile list --kind passthrough"),
