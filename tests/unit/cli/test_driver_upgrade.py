@@ -11,7 +11,7 @@ UPGRADE = {
     "ended_at": None, "starts_at": "2026-11-23T12:00:00Z", "ends_by": None,
     "version": "580.95.02", "state": "running", "hosts": [], "max_unavailable": 2, "canary": 1, "failure_budget": 1,
     "policy": "stop", "overridden": [], "window": "22:00-05:00", "opens_at": None,
-    "reboot": "if-needed",
+    "reboot": "if-needed", "gpu": None,
 }  # fmt: skip
 
 
