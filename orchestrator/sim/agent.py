@@ -172,9 +172,10 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
         effect.stopped = domain is not None and domain.running
     if machine.keep_effects:
         machine.effects.append(effect)
-    before = machine.copying.pop(effect.vm or "", None)
+    subject = str(effect.vm or getattr(action, "backup", None) or getattr(action, "volume", ""))
+    before = machine.copying.pop(subject, None)
     if isinstance(action, LongCopy | UsesRepository) and before != (token.operation, action):
-        machine.copying[effect.vm or ""] = token.operation, action
+        machine.copying[subject] = token.operation, action
         return ActionResult(changed=True, unfinished=True)
     return HANDLERS[type(action)](machine, action)
 

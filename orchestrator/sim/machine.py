@@ -181,7 +181,7 @@ class SimulatedMachine:
     signals: tuple[GpuSignal, ...] = ()
     """Of its first GPU, until that is reset or the host reboots."""
     copying: dict[str, tuple[str, HostAction]] = field(default_factory=dict)
-    """VM → what is copied for it, and the operation that asks for that."""
+    """VM, backup or volume → what is copied for it, and the operation that asks for that."""
     foreign: set[str] = field(default_factory=set)
     """Devices and UUIDs of domains that somebody else made."""
 

@@ -259,8 +259,9 @@ def lost_answer(name: str) -> Unknown:
 
 def _perform(machine: FakeMachine, action: HostAction, operation: str) -> ActionResult:
     """A copy of a disk is done when it is asked for again."""
-    before = machine.copying.pop(getattr(action, "vm", ""), None)
+    subject = getattr(action, "vm", getattr(action, "backup", getattr(action, "volume", "")))
+    before = machine.copying.pop(subject, None)
     if isinstance(action, LongCopy | UsesRepository) and before != (operation, action):
-        machine.copying[getattr(action, "vm", "")] = operation, action
+        machine.copying[subject] = operation, action
         return ActionResult(changed=True, unfinished=True)
     return perform_on(machine, action)

@@ -188,6 +188,6 @@ def _lines(policy: Json) -> list[str]:
         ("window", "any time" if policy["window"] is None else f"{shown(policy['window'])} UTC"),
         ("keeps", f"{policy['keep_daily']} daily, {policy['keep_weekly']} weekly, {policy['keep_monthly']} monthly"),
         ("verifies", "never" if verify is None else f"every {show_span(verify)}"),
-        ("VMs", "all of the tenant" if not policy["vms"] else f"{len(policy['vms'])} named ones"),
+        ("VMs", "all of the tenant" if not policy["vms"] else f"{len(policy['vms'])} named"),
     ])  # fmt: skip
     return [*details, "", *render_table(policy["standings"], STANDINGS, width())] if policy["standings"] else details
