@@ -132,6 +132,21 @@ def test_nothing_else_takes_a_volume_while_it_is_copied(plane: ControlPlane) -> 
     assert held(plane) == 3
 
 
+def test_what_is_being_copied_is_not_deleted(plane: ControlPlane) -> None:
+    """The copy would go on, to a file that no row has: beside the quota, and in a pool beside what anybody sees."""
+    taken = own.snapshot(plane)
+    refused("volume.busy", Conflict, lambda: own.delete_snapshot(plane))
+    refused("volume.busy", Conflict, lambda: own.copy(plane))
+    assert do(plane, taken) == "done"
+    do(plane, plane.services.vms.stop("default", "train").operation)
+    put_back = own.restore(plane)
+    copy = snapshots(plane)[-1].name.rpartition("/")[2]
+    refused("volume.busy", Conflict, lambda: plane.services.volume_snapshots.delete("default", "data", copy))
+    assert do(plane, put_back) == "done"
+    assert do(plane, own.delete_snapshot(plane)) == "done"
+    assert set(plane.machine(T4_HOST).data) == {volume(plane).file}
+
+
 def test_what_was_not_copied_to_its_end_is_no_empty_volume(plane: ControlPlane) -> None:
     """As where the operation got stuck: what is there, nobody knows."""
     do(plane, own.snapshot(plane))

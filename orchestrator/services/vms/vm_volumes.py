@@ -95,7 +95,7 @@ def check_untouched(tx: Transaction, volume: Volume) -> None:
     """:raises Conflict: ``volume.busy``: it is being made larger, or copied"""
     begun = [operation for operation in tx.operations.of_subject(volume.id) if operation.kind != "delete_volume"]
     if volume.snapshot_of is not None:
-        begun += [operation for operation in copying(tx) if tx.operations.get(operation.id).inputs["of"] == volume.file]
+        begun += [operation for operation in copying(tx) if _has(tx, operation, volume)]
     for operation in begun:
         if operation.state not in FINISHED:
             hint = f"'vgpuctl operation wait {operation.id}' waits for it"
@@ -103,9 +103,15 @@ def check_untouched(tx: Transaction, volume: Volume) -> None:
 
 
 def copying(tx: Transaction) -> list[Operation]:
-    """Those that read snapshots."""
-    kinds = ("copy_volume", "restore_volume_snapshot")
+    """Those that read or make snapshots."""
+    kinds = ("create_volume_snapshot", "copy_volume", "restore_volume_snapshot")
     return [operation for kind in kinds for operation in tx.operations.list(kind=kind, states=UNFINISHED)]
+
+
+def _has(tx: Transaction, operation: Operation, snapshot: Volume) -> bool:
+    """Whether it reads the snapshot or makes it: one that was removed meanwhile would be made again, and nobody's."""
+    inputs = tx.operations.get(operation.id).inputs
+    return snapshot.file in {inputs["of"], Volume.from_fields(inputs["made"]).file}
 
 
 def check_not_attached(tx: Transaction, volume: Volume) -> None:

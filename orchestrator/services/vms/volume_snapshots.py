@@ -86,7 +86,7 @@ class VolumeSnapshots:
 
         :raises NotFound: ``volume.unknown``, ``snapshot.unknown``
         :raises InvalidInput: ``volume.name_invalid``, ``volume.limits_invalid``, ``disk.too_small``
-        :raises Conflict: ``volume.exists``, ``volume.used_up``, ``snapshot.unfinished``
+        :raises Conflict: ``volume.exists``, ``volume.used_up``, ``volume.busy``, ``snapshot.unfinished``
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``pool.full``"""
         check_name(name, what="volume")
         check_limits(limits)
@@ -170,9 +170,10 @@ def _find(tx: Transaction, volume: Volume, name: str) -> Volume:
 
 
 def _taken(tx: Transaction, volume: Volume, name: str) -> Volume:
-    """:raises NotFound: ``snapshot.unknown``; :raises Conflict: ``snapshot.unfinished``"""
+    """:raises NotFound: ``snapshot.unknown``; :raises Conflict: ``snapshot.unfinished``, ``volume.busy``"""
     snapshot = _find(tx, volume, name)
     if snapshot.state != "ready":
+        check_untouched(tx, snapshot)
         hint = f"'vgpuctl volume snapshot delete {volume.name} {name} --tenant {volume.tenant}' removes it"
         raise Conflict("snapshot.unfinished", f"snapshot {snapshot.name} is {snapshot.state}", hint=hint)
     return snapshot
