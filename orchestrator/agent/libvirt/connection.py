@@ -141,8 +141,12 @@ class Libvirt:
                 return function(connection)
             finally:
                 connection.close()
-        with self._places:
+        if not self._places.acquire(timeout=limit_s / 2):  # what is begun later may be done after its caller has gone
+            raise TooManyHungCalls(f"{_AT_ONCE} earlier calls to libvirt are under way")
+        try:
             return function(self.connected())
+        finally:
+            self._places.release()
 
     def hypervisor(self) -> Hypervisor:
         """:raises WorldError: see :meth:`call`"""

@@ -156,6 +156,29 @@ def test_no_connection_has_more_calls_under_way_than_libvirtd_reads_keepalives_b
     assert sorted(most.values()) == [1, 1, 1, 4], "three long ones with a connection each, and the others in turn"
 
 
+@pytest.mark.fault("F34")
+def test_a_call_that_found_no_place_is_not_made_once_its_caller_has_gone(guest: Guest) -> None:
+    """It could power off a VM that somebody has started since."""
+    free, begun, made = threading.Event(), threading.Semaphore(0), threading.Event()
+
+    def hold(_: Any) -> None:
+        begun.release()
+        free.wait(10)
+
+    with ThreadPoolExecutor(4) as pool:
+        held = [pool.submit(guest.libvirt.call, hold) for _ in range(4)]
+        for _ in held:
+            assert begun.acquire(timeout=10)
+        with pytest.raises(Retryable) as refused:
+            guest.libvirt.call(lambda _: made.set(), limit_s=0.2)
+        free.set()
+        for one in held:
+            one.result(10)
+    assert refused.value.code == "libvirt.unreachable"
+    assert guest.domains.is_active(guest.vm), "there is a place again"
+    assert not made.wait(0.2)
+
+
 @pytest.mark.fault("F33")
 @pytest.mark.parametrize("seen", ["shut off", "paused"])
 def test_a_start_that_waited_for_an_earlier_one_whose_answer_was_lost_finds_it_running(
