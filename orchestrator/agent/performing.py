@@ -331,10 +331,10 @@ def _is_newer(token: FencingToken, than: FencingToken) -> bool:
 
 def _turn_of(action: HostAction) -> str:
     """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer, and what takes
-    long: to a backup, and to a data volume that is copied, whose removal ends that."""
+    long: to a backup, and to a data volume that is copied, whose removal ends that, and waits for one that makes it."""
     if isinstance(action, VerifyBackup | RemoveBackup):
         return f"backup {action.backup}"
-    if isinstance(action, CopyDataVolume | ReplaceDataVolume | DeleteDataVolume):
+    if isinstance(action, CreateDataVolume | CopyDataVolume | ReplaceDataVolume | DeleteDataVolume):
         return f"volume {action.volume}"
     if isinstance(action, DeclarePool | WithdrawPool):
         return f"pool {action.name}"

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.agent import copies
-from orchestrator.agent.images import files
+from orchestrator.agent.images import data_volumes, files
 from orchestrator.agent.libvirt.disk_snapshots import SnapshotsOfDisks
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -267,3 +269,30 @@ def test_removing_a_copy_ends_it_and_leaves_what_is_copied(bench: Bench, monkeyp
     bench.performer.perform(DeleteDataVolume(volume=COPY), token)
     assert ends == ["ended"]
     assert sorted(path.name for path in bench.host.paths.data.iterdir()) == [FILE, other.volume]
+
+
+def test_a_removal_waits_for_what_makes_the_volume(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the answer was lost: else the file came after it, and was nobody's."""
+    begun, free, removed = threading.Event(), threading.Event(), threading.Event()
+    make = data_volumes.make_raw
+
+    def slowly_made(path: Path, size_bytes: int) -> None:
+        begun.set()
+        assert free.wait(10)
+        make(path, size_bytes)
+
+    def remove() -> None:
+        bench.do(DeleteDataVolume(volume=FILE))
+        removed.set()
+
+    monkeypatch.setattr(data_volumes, "make_raw", slowly_made)
+    with ThreadPoolExecutor(2) as both:
+        made = both.submit(bench.do, CreateDataVolume(volume=FILE, size_bytes=SIZE))
+        assert begun.wait(10)
+        gone = both.submit(remove)
+        early = removed.wait(0.3)
+        free.set()
+        made.result(10)
+        gone.result(10)
+    assert not early
+    assert list(bench.host.paths.data.iterdir()) == []
