@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded, VgpuctlError
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume
@@ -177,9 +177,11 @@ def test_in_a_pool_each_host_copies_that_reaches_it(tmp_path: Path) -> None:
     for begin in (own.restore, own.copy):
         assert do(plane, begin(plane)) == "done"
     assert sorted(file.partition(".")[0] for file in pool.files) == ["before", "data", "twin"]
-    with plane.store.read() as tx:
+    with plane.store.begin() as tx:
         assert tx.pools.list()[0].claimed_bytes == 3 * own.SIZE
         assert not list(miscounted(tx))
+        tx.pools.observed((replace(pool.snapshot, capacity_bytes=3 * own.SIZE, free_bytes=0),))
+    refused("pool.full", NoCapacity, lambda: own.restore(plane))
     assert do(plane, own.delete_snapshot(plane)) == "done"
     plane.store.close()
 

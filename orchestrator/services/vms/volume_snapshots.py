@@ -14,7 +14,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume
 from orchestrator.services.begin import held_by, new_operation, record
 from orchestrator.services.messages import Started
-from orchestrator.services.pools import reaching
+from orchestrator.services.pools import check_pool_has, reaching
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state
 from orchestrator.services.vms.vm_volumes import check_free, check_untouched, known_volume
 from orchestrator.services.vms.volume_claims import add, capacity_on, check_fits, check_limits, check_size
@@ -73,6 +73,7 @@ class VolumeSnapshots:
                 check_state(vm, "stopped")
                 check_idle(tx, vm)
             made = self._snapshot(volume, "")
+            check_pool_has(tx, made.pool, made.size_bytes)
             self._add(tx, made)
             files: dict[str, object] = {"of": source.file, "replaces": volume.file}
             started = self._begin(tx, "restore_volume_snapshot", vm or volume, host, made, files)
