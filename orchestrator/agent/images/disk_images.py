@@ -203,6 +203,14 @@ def make_larger(path: Path, *, size_bytes: int) -> None:
     _qemu_img("resize", "-q", "-f", "qcow2", str(path), str(size_bytes))
 
 
+def grow_overlay(path: Path, *, base: Path, base_format: ImageFormat, size_bytes: int) -> None:
+    """As :func:`make_larger`, of one that a guest's QEMU has written, which lies on ``base`` or on nothing.
+
+    :raises Conflict: ``vm.file_foreign``: it lies on something else
+    :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    _qemu_img("resize", "-q", _shown(path, base, base_format), str(size_bytes))
+
+
 def _opened(path: Path, image_format: ImageFormat, beneath: dict[str, object] | None) -> dict[str, object]:
     """As QEMU opens it."""
     file: dict[str, object] = {"driver": image_format, "file": {"driver": "file", "filename": str(path)}}

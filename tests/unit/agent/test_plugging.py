@@ -4,6 +4,7 @@ is plugged in; the rest is libvirt's own."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -316,3 +317,17 @@ def test_a_stopped_vms_own_disk_is_made_larger_and_none_shrinks(furnished: Bench
     refused("volume.missing", NotFound, lambda: furnished.do(replace(grow, volume="none.qcow2")))
     refused("volume.size_invalid", InvalidInput, lambda: furnished.do(replace(grow, size_bytes=2**60)))
     assert furnished.storage.disk_bytes(grow.volume) == 4 * MIB
+
+
+@pytest.mark.parametrize("lies_on", ["backing_file={},backing_fmt=raw", "data_file={},data_file_raw=on"])
+def test_a_disk_that_says_it_lies_on_a_file_of_the_host_is_not_made_larger(furnished: Bench, lies_on: str) -> None:
+    """A guest that took its QEMU over writes any header: what runs as root opens and grows no other file for it."""
+    disk, theirs = furnished.storage.disk_path(f"{furnished.vm}.qcow2"), furnished.host.paths.storage / "theirs"
+    theirs.write_bytes(b"theirs")
+    options = lies_on.format(theirs)
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", options, disk, str(MIB)]
+    subprocess.run(create, check=True, capture_output=True)
+    theirs.write_bytes(b"theirs")
+    grow = GrowDisk(vm=furnished.vm, volume=disk.name, size_bytes=4 * MIB)
+    refused("vm.file_foreign", Conflict, lambda: furnished.do(grow))
+    assert theirs.read_bytes() == b"theirs"
