@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -295,13 +295,16 @@ class Context:
         names = self.inputs.get(_FOUND)
         return [str(name) for name in names] if isinstance(names, list) else []
 
-    def note_cleaned(self, device: Device, answers: Iterable[AgentCleaned]) -> None:
+    def note_cleaned(self, device: Device, answers: Sequence[AgentCleaned]) -> None:
         """How a device that the operation has removed was cleaned, or that nothing of it was left when it was removed
-        once more; written in the commit that ends the step."""
+        once more, or None: its host cannot say; written in the commit that ends the step. ``answers``: none of one
+        that stays."""
+        if not answers:
+            return
         cleaned, key = self._cleaned(), key_of(self.host_name, device)
         answer = strongest(answers)
-        if answer and not (answer == "absent" and key in cleaned):
-            cleaned[key] = answer
+        if not (answer == "absent" and cleaned.get(key)):
+            cleaned[key] = answer or None
         self.inputs[_CLEANED] = cleaned
         self.write_at_end(lambda tx: tx.operations.put_inputs(self.operation_id, self.inputs))
 
@@ -321,7 +324,7 @@ class Context:
         """Of an operation that was abandoned: a person has cleaned up, and nobody has seen it."""
         return Evidence(at=self.world.clock.now(), operation=self.operation_id, vm=self.subject)
 
-    def _cleaned(self) -> dict[str, Method]:
+    def _cleaned(self) -> dict[str, Method | None]:
         cleaned = self.inputs.get(_CLEANED)
         return cleaned if isinstance(cleaned, dict) else {}
 

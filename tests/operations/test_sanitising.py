@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Fatal, NoCapacity
 from orchestrator.core.vms.cleaning import Cleaning
 from orchestrator.operations.cleanings import settle_cleanings
 from orchestrator.services.fleet.view import SANITISING
 from orchestrator.store.records import ClaimLost
+from tests.fakes import cleaned
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
 
@@ -83,6 +85,24 @@ def test_nothing_is_put_on_a_gpu_until_it_is_seen_without_what_was_left(plane: C
     plane.services.vms.create(there)
     plane.engine.drain()
     assert plane.services.vms.get("default", "next").state == "running"
+
+
+def test_what_an_agent_cannot_say_is_not_known_of_an_operation_that_is_taken_back_either(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of agents of before, for one: the guest may have run, so that nothing was made is not true."""
+    monkeypatch.setattr(cleaned, "result_of", lambda _, changed, message: ActionResult(changed=changed, message=message))
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("libvirt.refused", "no") if (moment, name) == ("after", "StartDomain") else None
+    )
+    plane.services.vms.create(create_vm("next"))
+    plane.engine.drain()
+    plane.hosts.strike = no_fault
+    assert "RemoveMdev" in plane.hosts.effects
+    (cleaning,) = cleanings(plane)
+    assert (cleaning.vm_name, cleaning.method) == ("next", None)
+    plane.observer.observe(T4_HOST)
+    assert [cleaning.method for cleaning in cleanings(plane)] == ["seen_gone"]
 
 
 def test_an_observation_from_before_the_claim_ended_says_nothing(plane: ControlPlane) -> None:

@@ -75,8 +75,8 @@ class Evidence:
     operation: str | None = None
     vm: str | None = None
     """Id of the VM, where the claim is that of a place that was held for it."""
-    methods: Mapping[str, Method] = field(default_factory=dict)
-    """By host and device, as :func:`key_of` names them."""
+    methods: Mapping[str, Method | None] = field(default_factory=dict)
+    """By host and device, as :func:`key_of` names them; None: whoever removed it cannot say."""
     otherwise: Method | None = None
     """Of devices that ``methods`` has not; None: nobody knows."""
 
