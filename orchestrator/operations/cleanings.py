@@ -12,5 +12,5 @@ from orchestrator.store.transaction import Transaction
 def settle_cleanings(tx: Transaction, host: str, snapshot: HostSnapshot, began: float) -> None:
     """``began``: when the observation did."""
     for cleaning in tx.cleanings.open_on((host,)):
-        if cleaning.ended_at <= began and is_gone(cleaning, snapshot):
+        if cleaning.ended_at <= began and is_gone(cleaning, snapshot, tx.vms.find_id(cleaning.vm)):
             tx.cleanings.settle(cleaning, "seen_gone", began)

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.actions.host_actions import ActionResult
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.errors import Fatal, NoCapacity
 from orchestrator.core.vms.cleaning import Cleaning
 from orchestrator.operations.cleanings import settle_cleanings
 from orchestrator.services.fleet.view import SANITISING
 from orchestrator.store.records import ClaimLost
 from tests.fakes import cleaned
-from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
+from tests.operations import resizes
 
 
 @pytest.fixture
@@ -30,6 +31,11 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def cleanings(plane: ControlPlane) -> tuple[Cleaning, ...]:
     return plane.services.gpus.cleanings(limit=10, before=None, sanitising=False)
+
+
+def untold(_: HostAction, changed: bool, message: str) -> ActionResult:
+    """An agent's of before."""
+    return ActionResult(changed=changed, message=message)
 
 
 def abandoned_with_its_vgpu_left(plane: ControlPlane) -> Cleaning:
@@ -90,8 +96,8 @@ def test_nothing_is_put_on_a_gpu_until_it_is_seen_without_what_was_left(plane: C
 def test_what_an_agent_cannot_say_is_not_known_of_an_operation_that_is_taken_back_either(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of agents of before, for one: the guest may have run, so that nothing was made is not true."""
-    monkeypatch.setattr(cleaned, "result_of", lambda _, changed, message: ActionResult(changed=changed, message=message))
+    """The guest may have run, so that nothing was made is not true."""
+    monkeypatch.setattr(cleaned, "result_of", untold)
     plane.hosts.strike = lambda _, moment, name: (
         Fatal("libvirt.refused", "no") if (moment, name) == ("after", "StartDomain") else None
     )
@@ -103,6 +109,20 @@ def test_what_an_agent_cannot_say_is_not_known_of_an_operation_that_is_taken_bac
     assert (cleaning.vm_name, cleaning.method) == ("next", None)
     plane.observer.observe(T4_HOST)
     assert [cleaning.method for cleaning in cleanings(plane)] == ["seen_gone"]
+
+
+def test_a_vm_that_runs_on_where_it_had_more_keeps_its_gpu_from_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaned, "result_of", untold)
+    with plane_with(tmp_path) as plane:
+        resizes.of_host(L40S_HOST)(plane)
+        for back in (False, True):
+            resizes.resize(L40S_HOST, back=back)(plane)
+            plane.engine.drain()
+            plane.observer.observe(L40S_HOST)
+        assert plane.services.vms.get("default", "train").state == "running"
+        assert {cleaning.method for cleaning in cleanings(plane)} == {"seen_gone"}
 
 
 def test_an_observation_from_before_the_claim_ended_says_nothing(plane: ControlPlane) -> None:

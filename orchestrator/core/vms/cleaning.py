@@ -14,6 +14,7 @@ from orchestrator.core.actions.host_actions import AgentCleaned
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.gpu.device import Device, DeviceKind
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.vm import Vm
 
 Method = Literal["not_made", "absent", "seen_gone", "vgpu_destroyed", "instance_destroyed", "bus_reset", "flr"]
 """``not_made``: the operation that claimed it was taken back, and nothing of it was or is left on the GPU.
@@ -87,14 +88,18 @@ def key_of(host: str, device: Device) -> str:
     return f"{host} {device.name} {device.type_name}"
 
 
-def is_gone(cleaning: Cleaning, snapshot: HostSnapshot) -> bool:
-    """Whether the host shows the GPU, by its driver, without anything of that VM. A vGPU or GPU instance is there as
-    long as anything of its memory is; a whole GPU that its driver has again was reset before (RestoreDriver) or booted
-    with its host."""
+def is_gone(cleaning: Cleaning, snapshot: HostSnapshot, vm: Vm | None) -> bool:
+    """Whether the host shows the GPU, by its driver, without anything of that VM but what it has there by now. A vGPU
+    or GPU instance is there as long as anything of its memory is; a whole GPU that its driver has again was reset
+    before (RestoreDriver) or booted with its host. ``vm``: as it is now; None: it is gone."""
     gpu = next((gpu for gpu in snapshot.gpus if gpu.address == cleaning.gpu), None)
     if gpu is None or gpu.problems or snapshot.ledger_lost:
         return False
+    has = set[tuple[str, str]]()
+    if vm is not None and vm.host == cleaning.host and vm.deallocated is None:  # that has its own end
+        has = {(device.name, device.type_name) for device in vm.devices}
     return not any(
         item.owner == cleaning.vm or (item.owner is None and item.device.name == cleaning.device)
         for item in observed_on(gpu)
+        if item.owner is None or (item.device.name, item.device.type_name) not in has
     )
