@@ -125,6 +125,23 @@ def test_a_vm_that_runs_on_where_it_had_more_keeps_its_gpu_from_nobody(
         assert {cleaning.method for cleaning in cleanings(plane)} == {"seen_gone"}
 
 
+def test_a_more_important_vm_gets_the_place_that_was_freed_for_it_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaned, "result_of", untold)
+    with plane_with(tmp_path, T4_HOST) as plane:
+        plane.services.tenancy.policies.change("default", {"max_priority": "high", "preempt": True})
+        for gpu in plane.machine(T4_HOST).gpus:
+            low = replace(create_vm(f"on-{gpu.address[5:7]}", profile="GRID T4-16Q"), priority="low")
+            plane.services.vms.create(low)
+            plane.engine.drain()
+        high = replace(create_vm("next", profile="GRID T4-16Q"), priority="high", preempt=True)
+        plane.services.vms.create(high)
+        plane.engine.drain()
+        assert [cleaning.method for cleaning in cleanings(plane)] == ["seen_gone"]
+        assert plane.services.vms.get("default", "next").state == "running"
+
+
 def test_an_observation_from_before_the_claim_ended_says_nothing(plane: ControlPlane) -> None:
     left = abandoned_with_its_vgpu_left(plane)
     plane.machine(T4_HOST).mdevs.clear()

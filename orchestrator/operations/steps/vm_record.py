@@ -273,6 +273,7 @@ RELEASE = Step(
 
 def _claim_deallocated(context: Context) -> str:
     """As it was planned: nobody else was given the place meanwhile (services/fleet/view.py)."""
+    _look_at_what_is_left(context)
     try:
         with context.begin() as tx:
             vm = tx.vms.find_id(context.subject)
@@ -292,6 +293,15 @@ def _claim_deallocated(context: Context) -> str:
             details=str(error),
         ) from error
     return claim_of(context)
+
+
+def _look_at_what_is_left(context: Context) -> None:
+    """Who made way may have left pieces of which it is not known that they are clean: now, and not by and by."""
+    claim, _ = _planned(context)
+    with context.world.store.read() as tx:
+        unclean = {cleaning.gpu for cleaning in tx.cleanings.open_on((claim.host,))}
+    if unclean & {device.gpu for device in claim.devices}:
+        context.observe()
 
 
 def check_not_kept(host: Host, tenant: str) -> None:
