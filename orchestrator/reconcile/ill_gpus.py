@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.gpu.health import closing_fault
 from orchestrator.core.gpu.health_states import not_waived
-from orchestrator.core.maintenance.maintenance import Planned
+from orchestrator.core.maintenance.maintenance import UNDER_WAY, Planned
 from orchestrator.core.vms.lease import DAY_S
 from orchestrator.operations.gpu_health import gpu_faults
 from orchestrator.operations.steps.gpu_reset import users_of_gpu
@@ -30,15 +30,17 @@ _HELPED: Final = frozenset({"drain_and_reset", "reload_driver"})
 @dataclass(frozen=True)
 class IllGpus:
     """``a_day``: so many GPUs of the site are emptied within a day at most, whoever asked for it; 0: none by itself.
-    While the breaker is open nothing begins. On a host it is one GPU at a time, as maintenance is."""
+    While the breaker is open nothing begins. On a host it is one GPU at a time, as maintenance is. ``leads``: one of
+    several controllers does it."""
 
     store: Store
     maintenances: MaintenanceService
     cards: CardService
     a_day: int
+    leads: Callable[[], bool] = lambda: True
 
     def round(self) -> None:
-        if not self.a_day:
+        if not self.a_day or not self.leads():
             return
         with self.store.read() as tx:
             if tx.gpu_health.breaker().opened is not None:
@@ -78,9 +80,11 @@ def _unfit(tx: Transaction) -> Iterator[tuple[str, str]]:
 
 
 def _empty(tx: Transaction) -> Iterator[tuple[str, str]]:
-    """Those that were emptied by :class:`IllGpus`."""
-    active = {(turn.host, its.gpu) for its in tx.maintenances.active() for turn in its.hosts}
+    """Those that were emptied by :class:`IllGpus`, on hosts that answer and that no person is at."""
+    turns = [(turn, its.gpu) for its in tx.maintenances.active() for turn in its.hosts]
+    active = {(turn.host, gpu) for turn, gpu in turns}
+    taken = {turn.host for turn, gpu in turns if gpu is None and turn.phase in UNDER_WAY}
     for name, gpu, health in tx.gpu_health.all():
-        emptied = health.mends and health.by == BY and (name, gpu) not in active
-        if emptied and not users_of_gpu(tx, name, gpu):
+        emptied = health.mends and health.by == BY and (name, gpu) not in active and name not in taken
+        if emptied and tx.hosts.get(name).state == "ready" and not users_of_gpu(tx, name, gpu):
             yield name, gpu

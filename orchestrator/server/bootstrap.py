@@ -212,7 +212,9 @@ def build(
         **northbound_rounds(engines, store, world.clock, lambda: living.leads),
         "dead hosts": dead.round,
         "backups": BackupKeeper(backups=services.backups, time=time, leads=lambda: living.leads).round,
-        "ill GPUs": IllGpus(store, services.maintenances, services.gpu_cards, settings.gpus_reset_a_day).round,
+        "ill GPUs": IllGpus(
+            store, services.maintenances, services.gpu_cards, settings.gpus_reset_a_day, lambda: living.leads
+        ).round,
         "retention": retention.round,
         "events": events.round,
         "audit": services.tenancy.audit.seal,

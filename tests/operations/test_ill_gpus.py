@@ -123,3 +123,26 @@ def test_a_reset_that_failed_and_a_gpu_that_a_person_empties_are_left_to_people(
     plane.hosts.strike = no_fault
     assert (states(plane), resets(plane)) == (["quarantined", "quarantined"], 1)
     assert "its reset failed" in plane.services.gpu_health.get(L40S_HOST, ill).health.cause
+
+
+@pytest.mark.parametrize("why", ["no answer", "a person is at it", "another controller does"])
+def test_an_empty_gpu_is_not_reset_by_itself_while_its_host_is_away_or_a_persons(plane: ControlPlane, why: str) -> None:
+    struck(plane)
+    round_of(plane)
+    assert states(plane)[0] == "quarantined"
+    machine, services = plane.machine(L40S_HOST), plane.services
+    if why == "no answer":
+        machine.answers = False
+        plane.observer.observe(L40S_HOST)
+    elif why == "a person is at it":
+        services.maintenances.drain(L40S_HOST, WantedDrain())
+        go_on(plane)
+    else:
+        IllGpus(plane.store, services.maintenances, services.gpu_cards, 1, lambda: False).round()
+    round_of(plane) if why != "another controller does" else None
+    assert (resets(plane), states(plane)[0]) == (0, "quarantined")
+    if why == "no answer":
+        machine.answers = True
+        plane.observer.observe(L40S_HOST)
+        round_of(plane)
+        assert (resets(plane), states(plane)[0]) == (1, "watch")

@@ -125,8 +125,9 @@ def _methods(paths: Paths, address: str) -> list[str]:
     return (reading.text(paths.pci(address) / "reset_method") or "").split()
 
 
-def reset(paths: Paths, write: KernelWrite, address: str) -> Literal["bus_reset", "flr"]:
-    """Reset it and see it answer again. The kernel log is told, so that what was wrong with it before is over.
+def reset(paths: Paths, write: KernelWrite, address: str) -> Literal["", "bus_reset", "flr"]:
+    """Reset it and see it answer again. The kernel log is told, so that what was wrong with it before is over. "": the
+    kernel has nothing that resets all of it, of one that a VM was given before that was asked.
 
     :raises Fatal: ``gpu.reset_failed``
     """
@@ -150,7 +151,9 @@ def reset(paths: Paths, write: KernelWrite, address: str) -> Literal["bus_reset"
             os.write(log, WAS_RESET.format(gpu=address).encode())
         finally:
             os.close(log)
-    return "bus_reset" if methods[:1] == ("bus",) else "flr"
+    if not methods:
+        return ""
+    return "bus_reset" if methods[0] == "bus" else "flr"
 
 
 def _answers(paths: Paths, address: str) -> bool:

@@ -237,7 +237,8 @@ def list_cleanings(
 ) -> None:
     """List how what VMs left on GPUs was cleaned.
 
-    A row for each device whose claim has ended, newest first.
+    A row for each device whose claim has ended, newest first. Where one stays sanitising though its host answers,
+    'vgpuctl doctor' tells what is left there.
     """
     session = session_of(ctx)
     address = None if gpu is None else parse_pci_address(gpu)

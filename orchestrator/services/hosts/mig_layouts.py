@@ -31,7 +31,7 @@ from orchestrator.operations.steps.mig_layout import actions
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record
-from orchestrator.services.fleet.view import set_aside
+from orchestrator.services.fleet.view import SANITISING, set_aside
 from orchestrator.services.messages import Started
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
@@ -195,6 +195,8 @@ def _in_the_way(tx: Transaction, host: Host, gpu: GpuSnapshot) -> Iterator[str]:
     reason = set_aside(host, gpu)
     if reason is not None:
         yield reason
+    if any(cleaning.gpu == gpu.address for cleaning in tx.cleanings.open_on((host.name,))):
+        yield SANITISING
     vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
     claims = [
         claim for claim in tx.claims.of_host(host.name) if any(device.gpu == gpu.address for device in claim.devices)

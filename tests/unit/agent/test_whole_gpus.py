@@ -132,7 +132,9 @@ def test_a_gpu_is_reset_by_what_clears_it_and_never_by_its_power_state(bench: Be
     bench.do(take())
     assert bench.do(give_back()).cleaned == "bus_reset"
     assert file.read_text().strip() == "bus"
+    bench.do(take())
     file.write_text("pm", encoding="utf-8")
+    assert bench.do(give_back()).cleaned == ""
     bench.refused(take(), Fatal, "gpu.no_reset")
 
 

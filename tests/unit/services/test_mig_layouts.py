@@ -11,7 +11,9 @@ import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.hosts.mig_layout import KEEPER, MigEntry
+from orchestrator.services.fleet.view import SANITISING
 from orchestrator.store.records import ClaimLost
+from tests.fakes.cleaned import CLEANED
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.operations.layouts import wanted
 
@@ -85,6 +87,16 @@ def test_what_somebody_else_made_is_in_the_way_by_name(plane: ControlPlane) -> N
     assert plan.in_the_way == ("GPU instance 1g.10gb at slot 0",)
     with pytest.raises(Conflict):
         plane.services.mig_layouts.apply(A100_HOST, wanted("1g.20gb"))
+
+
+def test_a_gpu_that_is_sanitising_takes_no_layout(plane: ControlPlane) -> None:
+    plane.services.vms.create(create_vm("train", profile="GRID A100D-1-10C"))
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        (vm,) = tx.vms.list()
+        tx.vms.remove(vm.id, replace(CLEANED, otherwise=None))
+    (plan,) = plane.services.mig_layouts.plan(A100_HOST, wanted("1g.20gb"))
+    assert SANITISING in plan.in_the_way
 
 
 def test_a_gpu_that_leaves_mig_is_kept_for_nothing(plane: ControlPlane) -> None:
