@@ -325,6 +325,8 @@ def _with_good_ids(data: Any) -> Any:
     for entry in data if isinstance(data, list) else (data,):
         for member in _ID_MEMBERS if isinstance(entry, dict) else ():
             value = entry.get(member)
+            if type(value) is int and value >= 0:
+                continue  # the number of a row: it names nothing anywhere
             if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
                 raise malformed(f"the server's answer has an id that is none: {ascii(value)[:80]}")
     return data
