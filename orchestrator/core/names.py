@@ -46,7 +46,7 @@ def check_name(text: str, *, what: str) -> str:
     """
     if not is_name(text):
         raise InvalidInput(
-            f"{what}.name_invalid",
+            f"{what.replace(' ', '_')}.name_invalid",
             f"{what} name {_shown(text)} is not allowed",
             hint="use 1 to 63 lower-case letters, digits and '-', starting and ending with a letter or digit",
         )

@@ -34,6 +34,12 @@ def test_a_hostile_name_is_refused_in_one_printable_line(name: str) -> None:
     assert len(caught.value.message) < 120
 
 
+def test_a_code_has_no_blank_where_the_kind_has_one() -> None:
+    with pytest.raises(InvalidInput, match="backup target name 'NAS'") as caught:
+        check_name("NAS", what="backup target")
+    assert caught.value.code == "backup_target.name_invalid"
+
+
 def test_an_id_in_capital_letters_is_that_id_and_any_other_name_with_them_is_refused() -> None:
     vm = "edb955c6-2a04-4843-9fde-ac1136f98ace"
     assert name_or_id(vm.upper(), what="vm") == name_or_id(vm, what="vm") == vm
