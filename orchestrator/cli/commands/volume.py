@@ -138,7 +138,10 @@ def create(
         if on_host is not None or pool is not None:
             hint = "leave out '--host' and '--pool'"
             raise InvalidInput("volume.host_and_snapshot", "a volume of a snapshot lies where that does", hint=hint)
-        source, _, snapshot = from_snapshot.partition("/")
+        source, slash, snapshot = from_snapshot.partition("/")
+        if not (source and slash and snapshot):
+            hint = "write --from-snapshot VOLUME/SNAPSHOT; 'vgpuctl volume snapshot list VOLUME' lists them"
+            raise InvalidInput("cli.usage", "--from-snapshot takes a volume and its snapshot", hint=hint)
         check_name(source, what="volume")
         wanted["snapshot"] = check_name(snapshot, what="snapshot")
         begun = session.client.copy_volume(source, wanted, tenant)

@@ -51,3 +51,5 @@ def test_a_name_that_is_none_is_refused_before_anybody_is_asked(cli: Cli) -> Non
     assert (refused.code, "snapshot name" in refused.err) == (2, True)
     refused = cli("create-vm", "twin", "-p", "t4-small", "--from-snapshot", "train")
     assert (refused.code, "VM/SNAPSHOT" in refused.err) == (2, True)
+    refused = cli("volume", "create", "twin", "--from-snapshot", "before")
+    assert (refused.code, "VOLUME/SNAPSHOT" in refused.err) == (2, True)
