@@ -106,6 +106,17 @@ def test_a_gpu_whose_vm_has_no_place_elsewhere_waits_for_it_and_is_not_reset(pla
     assert states(plane)[0] == "quarantined"
 
 
+def test_a_gpu_that_is_emptied_names_the_vms_on_it_and_none_beside_it(plane: ControlPlane) -> None:
+    train, other = (gpu.address for gpu in plane.machine(L40S_HOST).gpus)
+    beside = create_vm("beside", profile=MIGRATABLE.name)
+    plane.services.vms.create(replace(beside, host=L40S_HOST, gpu=other))
+    plane.engine.drain()
+    plane.services.hosts.cordon(OTHER, None)
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(), train)
+    progress = plane.services.maintenances.now(go_on(plane)).progress
+    assert progress == {L40S_HOST: "1 VMs on it: default/train is running"}
+
+
 def test_a_reset_that_failed_and_a_gpu_that_a_person_empties_are_left_to_people(plane: ControlPlane) -> None:
     ill, other = (gpu.address for gpu in plane.machine(L40S_HOST).gpus)
     plane.services.maintenances.drain(L40S_HOST, WantedDrain(), other)

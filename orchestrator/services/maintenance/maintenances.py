@@ -363,7 +363,7 @@ def _progress(tx: Transaction, maintenance: Maintenance, one: HostTurn, now: Ste
         moves = [move for move in maintenance.moves if move.source == one.host]
         return f"{sum(move.state == 'done' for move in moves)} of {len(moves)} VMs have moved"
     if maintenance.policy == "move" and one.phase == "emptying":
-        return _still_there(tx, one)
+        return _still_there(tx, maintenance, one)
     if one.phase not in {"emptying", "refilling"} or not one.vms:
         return None
     vms = [vm for vm in tx.vms.list(host=one.host) if vm.id in one.vms and vm.wanted == "running"]
@@ -372,9 +372,10 @@ def _progress(tx: Transaction, maintenance: Maintenance, one: HostTurn, now: Ste
     return f"{ended} of {len(vms)} VMs " + ("are stopped" if one.phase == "emptying" else "run again")
 
 
-def _still_there(tx: Transaction, one: HostTurn) -> str:
-    """Of a host that VMs move away from: how each of them stands."""
-    vms = sorted(tx.vms.list(host=one.host), key=lambda vm: (vm.state == "stopped", vm.full_name))
+def _still_there(tx: Transaction, maintenance: Maintenance, one: HostTurn) -> str:
+    """Of a host or a GPU that VMs move away from: how each of them stands."""
+    its = (vm for vm in tx.vms.list(host=one.host) if maintenance.concerns(vm))
+    vms = sorted(its, key=lambda vm: (vm.state == "stopped", vm.full_name))
     more = f" and {len(vms) - _SHOWN} more" if len(vms) > _SHOWN else ""
     named = ", ".join(f"{vm.full_name} is {vm.state}{_worked_on(tx, vm)}" for vm in vms[:_SHOWN])
     return f"{len(vms)} VMs on it: {named}{more}" if vms else "no VM on it"
