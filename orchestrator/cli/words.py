@@ -57,6 +57,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("auth", "signin"), "login"),
     **dict.fromkeys(("user", "users", "member", "members", "group", "groups"), "tenant members"),
     **dict.fromkeys(("disk", "disks"), "volume"),
+    **dict.fromkeys(("snapshot", "snapshots", "snap"), "vm snapshot"),
+    **dict.fromkeys(("resize-disk", "disk-resize", "grow-disk"), "vm resize-disk"),
     **dict.fromkeys(("firewall", "security-groups", "secgroup"), "security-group"),
     **dict.fromkeys(("grow", "extend-disk"), "volume resize"),
     **dict.fromkeys(("resize", "scale"), "vm resize"),
@@ -71,11 +73,13 @@ IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("get", "info", "view", "inspect"), ("show",)),
     **dict.fromkeys(("edit", "update", "change", "modify", "label"), ("set",)),
     **dict.fromkeys(("delete", "remove", "destroy", "del", "drop"), ("delete", "remove", "revoke", "release")),
-    **dict.fromkeys(("new", "register", "upload", "import", "create", "add"), ("create", "add")),
+    **dict.fromkeys(("new", "register", "upload", "import", "create", "add"), ("create", "add", "run")),
     **dict.fromkeys(("list", "status"), ("list", "show", "status")),
     **dict.fromkeys(("reboot",), ("restart",)),
     **dict.fromkeys(("resize", "scale"), ("resize",)),
-    **dict.fromkeys(("grow", "extend", "expand", "grow-disk", "extend-disk"), ("resize-disk", "resize")),
+    **dict.fromkeys(("grow", "extend", "expand", "grow-disk", "extend-disk", "disk-resize"), ("resize-disk", "resize")),
+    **dict.fromkeys(("snapshots", "snap"), ("snapshot",)),
+    **dict.fromkeys(("rollback", "revert"), ("restore",)),
     **dict.fromkeys(("migrate", "live-migrate"), ("move",)),
     **dict.fromkeys(("disable", "maintenance", "lock"), ("cordon",)),
     **dict.fromkeys(("enable", "unlock"), ("uncordon",)),
@@ -85,14 +89,14 @@ _ELSEWHERE: Final = (
     "'vgpuctl host drain HOST' moves VMs off a host that answers, 'vgpuctl vm move NAME --to HOST' one of them"
 )
 _COPY: Final = (
-    "'vgpuctl vm snapshot --help' keeps a disk as it is, 'vgpuctl export' prints VMs as a file; data that is to stay "
-    "is kept in volumes: 'vgpuctl volume --help'"
+    "'vgpuctl create-vm NEW -p PROFILE --from-snapshot VM/SNAPSHOT' makes a VM of what a snapshot has, 'vgpuctl volume "
+    "create NEW --from-snapshot VOLUME/SNAPSHOT' a volume; 'vgpuctl export' prints VMs as a file"
 )
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
 _RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
 NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("rebalance",), _ELSEWHERE),
-    **dict.fromkeys(("snapshot", "snapshots", "clone", "copy", "rebuild"), _COPY),
+    **dict.fromkeys(("clone", "copy", "rebuild"), _COPY),
     **dict.fromkeys(("backups", "restore"), "'vgpuctl backup --help' backs VMs' disks up and restores them"),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),
@@ -116,7 +120,7 @@ def instead_of(
     """The hint for a word that other tools have (``resize``, ``drain-host``); None: it is no word of theirs.
 
     ``known``: the commands here, all or those of ``group``; ``commands_of``: those of a noun."""
-    verb, noun = (word, None) if word in NOT_BUILT else _split(word)
+    verb, noun = (word, None) if word in NOT_BUILT or word in COMMANDS else _split(word)
     if noun is not None and not group:
         commands = commands_of(noun)
         meant = next((name for name in (verb, *IN_GROUPS.get(verb, ())) if name in commands), None)
