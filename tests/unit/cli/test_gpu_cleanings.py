@@ -24,6 +24,6 @@ def test_what_a_deleted_vm_had_is_listed_with_how_it_was_cleaned(cli: Cli) -> No
     assert cli("create-vm", "train", "-p", "t4-small").code == 0
     assert cli("delete-vm", "train", "--yes").code == 0
     listed = cli("gpu", "cleanings", "--vm", "train")
-    assert (listed.code, "default/train" in listed.out) == (0, True)
+    assert (listed.code, "train" in listed.out) == (0, True)
     (row,) = json.loads(cli("gpu", "cleanings", "-o", "json").out)
     assert (row["vm_name"], row["sanitising"]) == ("train", False)

@@ -97,6 +97,7 @@ NOT_KNOWN_THERE = {
     ("orchestrator/cli/words.py", "host drain HOST"),
     ("orchestrator/cli/words.py", "vm move NAME --to HOST"),
     ("orchestrator/cli/words.py", "explain -p PROFILE"),
+    ("orchestrator/cli/words.py", "create-vm NEW -p PROFILE --from-snapshot VM/SNAPSHOT"),
     ("orchestrator/adapters/ansible/outcome.py", "operation show ID"),
     ("orchestrator/services/network_paths.py", "network address attach x1 VM --tenant x1"),
     ("orchestrator/services/vms/volume_snapshots.py", "volume attach x1 VM --tenant x1"),
