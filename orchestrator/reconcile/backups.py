@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.maintenance.maintenance import held_vms
-from orchestrator.core.operation import UNSETTLED
+from orchestrator.core.operation import UNFINISHED, OperationState
 from orchestrator.core.vms.backup_policy import (
     MAX_AT_ONCE,
     MAX_ON_HOST,
@@ -95,10 +95,11 @@ class BackupKeeper:
                 return None
             turn = tx.backup_policies.turn(policy, vm.id) or _first(due, now)
             if turn.operation is not None:
-                turn = _settled(tx, turn, turn.operation, now)
-                if turn.operation is not None:
+                its = tx.backup_policies.states([turn]).get(turn.operation)
+                if _goes_on(its):
                     return None
-                started = None if turn.error is not None else self._begin_after(tx, policy, vm, now)
+                turn = _settled(tx, turn, turn.operation, its, now)
+                started = self._begin_after(tx, policy, vm, now) if its is not None and its[1] == "done" else None
             else:
                 started = self._begin_due(tx, fleet, policy, vm, turn, now)
             if started is not None:
@@ -121,7 +122,9 @@ class BackupKeeper:
         if is_due(policy, _verify_at(policy, vm, _made(tx, policy, vm)), None, now):
             return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
         over = expired(policy, tx.backup_policies.backups_of(policy, vm.id))
-        return self.backups.begin_about(tx, over[0], "delete_backup") if over else None
+        if not over or any(tx.operations.stuck_about(backup.id) for backup in over):
+            return None
+        return self.backups.begin_about(tx, over[0], "delete_backup")
 
 
 def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
@@ -138,8 +141,8 @@ def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
         key = (policy.tenant, policy.name, vm.id)
         turn, its = turns.get(key), made.get(key, NONE_YET)
         state = None if turn is None or turn.operation is None else states.get(turn.operation)
-        if state in UNSETTLED:
-            on_host[vm.host] += state != "stuck"
+        if _goes_on(state):
+            on_host[vm.host] += state is not None and state[1] in UNFINISHED
         elif vm.host in ready and vm.id not in held and vm.state in {"running", "stopped"}:
             at = min(_run_at(policy, vm, its), _verify_at(policy, vm, its))
             if turn is not None and turn.operation is not None:
@@ -169,14 +172,22 @@ def _made(tx: Transaction, policy: BackupPolicy, vm: Vm) -> PolicyBackups:
     return tx.backup_policies.made(vm.id).get((policy.tenant, policy.name, vm.id), NONE_YET)
 
 
-def _settled(tx: Transaction, turn: BackupTurn, operation: str, now: float) -> BackupTurn:
-    """Without its operation, if that has ended or is forgotten, and with why it went wrong."""
-    state = tx.backup_policies.states([turn]).get(operation)
-    if state in UNSETTLED:
-        return turn
+def _goes_on(operation: tuple[str, OperationState] | None) -> bool:
+    """Its kind and state. Also where it is stuck, as somebody has to look at what it has left on the host; but for a
+    removal, without which backups go on."""
+    if operation is None:
+        return False
+    kind, state = operation
+    return state in UNFINISHED or (state == "stuck" and kind != "delete_backup")
+
+
+def _settled(
+    tx: Transaction, turn: BackupTurn, operation: str, its: tuple[str, OperationState] | None, now: float
+) -> BackupTurn:
+    """Without its operation, which has ended or is forgotten, and with why it went wrong."""
     error = None
-    if state == "undone":
-        error = str((tx.operations.get(operation).operation.error or {}).get("message", state))
+    if its is not None and its[1] != "done":
+        error = str((tx.operations.get(operation).operation.error or {}).get("message", its[1]))
     return replace(turn, operation=None, error=error, tried_at=now)
 
 

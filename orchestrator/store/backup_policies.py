@@ -121,11 +121,11 @@ class BackupPolicies:
         rows = self._db.execute(select(backup_turns))
         return {(row.tenant, row.policy, row.vm): BackupTurn(**row._asdict()) for row in rows}
 
-    def states(self, turns: Iterable[BackupTurn]) -> dict[str, OperationState]:
-        """Of their operations, as far as those are stored."""
+    def states(self, turns: Iterable[BackupTurn]) -> dict[str, tuple[str, OperationState]]:
+        """Kinds and states of their operations, as far as those are stored."""
         ids = [turn.operation for turn in turns if turn.operation is not None]
-        query = select(operations.c.id, operations.c.state).where(operations.c.id.in_(ids))
-        return {row.id: row.state for row in self._db.execute(query)}
+        query = select(operations.c.id, operations.c.kind, operations.c.state).where(operations.c.id.in_(ids))
+        return {row.id: (row.kind, row.state) for row in self._db.execute(query)}
 
     def turn(self, policy: BackupPolicy, vm: str) -> BackupTurn | None:
         its = (backup_turns.c.tenant == policy.tenant, backup_turns.c.policy == policy.name, backup_turns.c.vm == vm)

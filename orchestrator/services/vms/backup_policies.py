@@ -9,10 +9,12 @@ from typing import Any
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.names import check_name
+from orchestrator.core.operation import OperationState
 from orchestrator.core.vms.backup_policy import (
     MAX_POLICIES_OF_TENANT,
     NONE_YET,
     BackupPolicy,
+    BackupTurn,
     VmBackupStanding,
     check_policy,
     standing,
@@ -76,12 +78,15 @@ class BackupPolicyService:
         with self.store.read() as tx:
             policies = tx.backup_policies.list(tenants)
             made, turns = (tx.backup_policies.made(), tx.backup_policies.turns()) if policies else ({}, {})
+            states = tx.backup_policies.states(turns.values())
             vms = {tenant: tx.vms.list(tenant=tenant) for tenant in {policy.tenant for policy in policies}}
+
+        told = {key: _with_stuck(turn, states) for key, turn in turns.items()}
 
         def of(policy: BackupPolicy, vm: Vm) -> VmBackupStanding:
             key = (policy.tenant, policy.name, vm.id)
             its = (vm.id, vm.spec.name, vm.created_at)
-            return standing(policy, its, made.get(key, NONE_YET), turns.get(key), now)
+            return standing(policy, its, made.get(key, NONE_YET), told.get(key), now)
 
         return tuple(
             PolicyInfo(
@@ -125,6 +130,13 @@ class BackupPolicyService:
     def _note(self, tx: Transaction, action: str, policy: BackupPolicy) -> None:
         now = self.clock.now()
         tx.audit.append(at=now, actor=actor(), action=action, subject=policy.full_name, outcome="done")
+
+
+def _with_stuck(turn: BackupTurn, states: Mapping[str, tuple[str, OperationState]]) -> BackupTurn:
+    """Nothing more is begun until somebody has decided about an operation that is stuck."""
+    if turn.operation is None or states.get(turn.operation, ("", ""))[1] != "stuck":
+        return turn
+    return replace(turn, error=f"operation {turn.operation} is stuck: 'vgpuctl operation show {turn.operation}'")
 
 
 def _ids(tx: Transaction, tenant: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.actions.backups import StoreBackup, VerifyBackup
+from orchestrator.core.actions.backups import RemoveBackup, StoreBackup, VerifyBackup
 from orchestrator.core.actions.host_actions import ActionResult
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Unknown, VgpuctlError
 from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.backup_policy import MAX_ON_HOST, RETRY_S, VmBackupStanding
 from orchestrator.core.vms.lease import DAY_S
@@ -63,12 +63,17 @@ def standing(plane: ControlPlane) -> VmBackupStanding:
     return its
 
 
-def refusing(monkeypatch: pytest.MonkeyPatch, kind: type[Any], code: str) -> None:
+def refusing(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Any] | tuple[type[Any], ...],
+    code: str,
+    family: type[VgpuctlError] = Fatal,
+) -> None:
     original = fake_actions.perform_on
 
     def refuse(machine: Any, action: Any) -> ActionResult:
         if isinstance(action, kind) and not getattr(action, "given_up", False):
-            raise Fatal(code, "it went wrong")
+            raise family(code, "it went wrong")
         return original(machine, action)
 
     monkeypatch.setattr("tests.fakes.fake_host.perform_on", refuse)
@@ -187,6 +192,38 @@ def test_nothing_is_removed_while_backups_fail(plane: ControlPlane, monkeypatch:
     assert len(backups(plane)) == 1
     assert backups(plane)[0].id not in {backup.id for backup in before}
     assert standing(plane).error is None
+
+
+def test_a_removal_that_is_stuck_keeps_no_backup_from_being_made(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where what is mounted there hangs."""
+    policy(plane, keep_daily=1, keep_weekly=0, keep_monthly=0)
+    later(plane, DAY_S)
+    refusing(monkeypatch, RemoveBackup, "backup.hung", Unknown)
+    later(plane, DAY_S)
+    assert (standing(plane).state, standing(plane).error) == ("failed", "it went wrong")
+    for _ in range(2):
+        later(plane, DAY_S)
+    assert (len(backups(plane)), standing(plane).state) == (4, "good")
+    monkeypatch.undo()
+    (stuck,) = (one for one in plane.services.operations.list(limit=99) if one.state == "stuck")
+    plane.services.operations.retry(stuck.id)
+    plane.engine.drain()
+    later(plane, DAY_S)
+    assert len(backups(plane)) == 1
+
+
+def test_what_is_stuck_otherwise_is_told_and_begun_no_more(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy(plane)
+    refusing(monkeypatch, (StoreBackup, RemoveBackup), "backup.hung", Unknown)
+    for _ in range(2):
+        later(plane, HOUR)
+    (stuck,) = (one for one in plane.services.operations.list(limit=99, kind="back_up_vm") if one.state == "stuck")
+    assert standing(plane).state == "failed"
+    assert standing(plane).error == f"operation {stuck.id} is stuck: 'vgpuctl operation show {stuck.id}'"
 
 
 def test_one_that_fails_is_tried_again_after_an_hour(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
