@@ -291,6 +291,20 @@ def test_the_newest_is_verified_as_often_as_the_policy_says(
     assert (standing(plane).state, standing(plane).error) == ("failed", "it went wrong")
 
 
+def test_a_backup_that_ends_after_its_hours_is_verified_before_others_are_removed(plane: ControlPlane) -> None:
+    policy(plane, window="01:00-01:10", verify_every_s=2 * DAY_S, keep_daily=1, keep_weekly=0, keep_monthly=0)
+    for _ in range(5):
+        plane.world.clock.sleep(standing(plane).next_at + 1 - plane.time.now())
+        plane.time.look()
+        keeper(plane).round()
+        plane.engine.drain()
+        later(plane, HOUR)
+        (newest,) = backups(plane)
+        verified_at = standing(plane).verified_at
+        assert verified_at is not None
+        assert newest.created_at - verified_at < 2 * DAY_S
+
+
 def test_its_backups_stay_when_it_or_its_vm_is_deleted(plane: ControlPlane) -> None:
     policy(plane, "train")
     later(plane, HOUR)
