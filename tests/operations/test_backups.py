@@ -237,6 +237,19 @@ def test_a_host_whose_target_is_another_directory_does_not_end_the_record(plane:
     assert fake_backups.key_of(backup.id) not in plane.machine(T4_HOST).written
 
 
+def test_where_the_host_that_made_one_is_gone_that_of_its_vm_verifies_it(plane: ControlPlane) -> None:
+    """Another host need not have mounted the target."""
+    plane.add_host(L40S_HOST)
+    backup = own.the_backup(plane)
+    with plane.store.begin() as tx:
+        tx.backups.remove(backup.id)
+        tx.backups.add(replace(backup, host="removed"))
+    operation = own.verify(plane)
+    plane.engine.drain()
+    assert plane.services.operations.get(str(operation)).state == "done"
+    assert own.the_backup(plane).verified_at is not None
+
+
 def test_a_target_that_was_lost_goes_on_with_its_secret(plane: ControlPlane) -> None:
     """Its repositories have passwords of that."""
     first, secret = own.the_backup(plane), secret_of(plane)

@@ -189,14 +189,16 @@ class VmBackups:
         return self._submitted(started)
 
     def begin_about(self, tx: Transaction, backup: Backup, kind: str) -> Started:
-        """Where it was made, or on another host that is ready: its VM may be anywhere by now, or gone. Nothing is
-        submitted.
+        """Where it was made, or where its VM is, whose host has the target if that is backed up; if neither is ready, on
+        any other host: the VM may be gone. Nothing is submitted.
 
         :raises NoCapacity: ``backup.no_host``"""
         ready = [host.name for host in tx.observations.ready()]
         if not ready:
             raise NoCapacity("backup.no_host", "no host is ready", hint="'vgpuctl host list' shows them")
-        host = backup.host if backup.host in ready else ready[0]
+        vm = tx.vms.find_id(backup.vm)
+        hosts = (backup.host, None if vm is None else vm.host)
+        host = next((host for host in hosts if host in ready), ready[0])
         operation = new_operation(kind, backup, clock=self.planner.clock, ids=self.planner.ids)
         record(tx, operation, host=host, inputs=inputs_of(backup))
         return Started(operation=operation.id, name=backup.id)
