@@ -118,8 +118,8 @@ class BackupKeeper:
         return None
 
     def _begin_after(self, tx: Transaction, policy: BackupPolicy, vm: Vm, now: float) -> Started | None:
-        """Something has gone well: first the newest is verified if that is due, then what is not kept goes. A backup may
-        end after its hours: waiting for the next ones, in which the next backup is due first, would be for ever."""
+        """Something has gone well: first the newest is verified if that is due, then what is not kept goes. A backup
+        may end after its hours: waiting for the next ones, in which the next backup is due first, would be for ever."""
         if _verify_at(policy, vm, _made(tx, policy, vm)) <= now:
             return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
         over = expired(policy, tx.backup_policies.backups_of(policy, vm.id))

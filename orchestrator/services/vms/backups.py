@@ -189,8 +189,8 @@ class VmBackups:
         return self._submitted(started)
 
     def begin_about(self, tx: Transaction, backup: Backup, kind: str) -> Started:
-        """Where it was made, or where its VM is, whose host has the target if that is backed up; if neither is ready, on
-        any other host: the VM may be gone. Nothing is submitted.
+        """Where it was made, or where its VM is, whose host has the target if that is backed up; if neither is ready,
+        on any other host: the VM may be gone. Nothing is submitted.
 
         :raises NoCapacity: ``backup.no_host``"""
         ready = [host.name for host in tx.observations.ready()]
