@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.core.contained import Contained
-from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.errors import VgpuctlError, error_to_dict
 from orchestrator.core.maintenance.maintenance import held_vms
 from orchestrator.core.operation import UNFINISHED, OperationState
 from orchestrator.core.vms.backup_policy import (
@@ -79,7 +79,9 @@ class BackupKeeper:
             if error.code != _BUSY:
                 with self.backups.store.begin() as tx:
                     turn = tx.backup_policies.turn(due.policy, due.vm.id) or _first(due, now)
-                    tx.backup_policies.put_turn(replace(turn, tried_at=now, operation=None, error=error.message))
+                    tx.backup_policies.put_turn(
+                        replace(turn, tried_at=now, operation=None, error=error_to_dict(error) | {"refused": True})
+                    )
             return False
         if started is not None:
             self.backups.engine.submit(str(started.operation))
@@ -188,7 +190,7 @@ def _settled(
     """Without its operation, which has ended or is forgotten, and with why it went wrong."""
     error = None
     if its is not None and its[1] != "done":
-        error = str((tx.operations.get(operation).operation.error or {}).get("message", its[1]))
+        error = tx.operations.get(operation).operation.error or {"message": its[1]}
     return replace(turn, operation=None, error=error, tried_at=now)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Final
@@ -33,7 +34,7 @@ from orchestrator.core.operation import OperationState
 from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.backup_policy import BackupPolicy, BackupTurn, PolicyBackups
 from orchestrator.store.backups import backups
-from orchestrator.store.statements import Statements
+from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import metadata, operations
 
 backup_policies: Final = Table(
@@ -119,7 +120,7 @@ class BackupPolicies:
 
     def turns(self) -> dict[Key, BackupTurn]:
         rows = self._db.execute(select(backup_turns))
-        return {(row.tenant, row.policy, row.vm): BackupTurn(**row._asdict()) for row in rows}
+        return {(row.tenant, row.policy, row.vm): _turn_of(row) for row in rows}
 
     def states(self, turns: Iterable[BackupTurn]) -> dict[str, tuple[str, OperationState]]:
         """Kinds and states of their operations, as far as those are stored."""
@@ -130,14 +131,23 @@ class BackupPolicies:
     def turn(self, policy: BackupPolicy, vm: str) -> BackupTurn | None:
         its = (backup_turns.c.tenant == policy.tenant, backup_turns.c.policy == policy.name, backup_turns.c.vm == vm)
         row = self._db.execute(select(backup_turns).where(*its)).one_or_none()
-        return None if row is None else BackupTurn(**row._asdict())
+        return None if row is None else _turn_of(row)
 
     def put_turn(self, turn: BackupTurn) -> None:
         its = (
             backup_turns.c.tenant == turn.tenant, backup_turns.c.policy == turn.policy, backup_turns.c.vm == turn.vm,
         )  # fmt: skip
-        if self._db.execute(update(backup_turns).where(*its).values(asdict(turn))).rowcount == 0:
-            self._db.execute(insert(backup_turns).values(asdict(turn)))
+        values = asdict(turn) | {"error": None if turn.error is None else json.dumps(turn.error)}
+        if self._db.execute(update(backup_turns).where(*its).values(values)).rowcount == 0:
+            self._db.execute(insert(backup_turns).values(values))
+
+
+def _turn_of(row: AnyRow) -> BackupTurn:
+    """An older version wrote the error's message alone."""
+    error = row.error
+    if error is not None:
+        error = json.loads(error) if error.startswith("{") else {"message": error}
+    return BackupTurn(**{**row._asdict(), "error": error})
 
 
 def _its(tenant: str, name: str) -> ColumnElement[bool]:

@@ -12,7 +12,10 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
 from orchestrator.api.schemas.base import CopiedAnswer, Moment, Name, NameInPath
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.visibility import failure_for_tenant, refusal_for_tenant, watches_pool
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.errors import error_from_dict
+from orchestrator.core.tenancy.access import Caller
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.backup_policy import (
     MAX_EVERY_S,
@@ -60,6 +63,8 @@ class VmBackupStandingAnswer(CopiedAnswer, copies=VmBackupStanding):
     last_at: Moment | None
     verified_at: Moment | None
     next_at: Moment
+    error: str | None
+    """Why what was tried last went wrong; None: it did not."""
 
 
 class BackupPolicyAnswer(CopiedAnswer, copies=BackupPolicy):
@@ -77,31 +82,39 @@ router = APIRouter(prefix="/backup-policies", tags=["backups"])
 @router.get("")
 def list_policies(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> list[BackupPolicyAnswer]:
     """List backup policies, by tenant and name, with how their VMs stand."""
-    return [_answer(info) for info in services.backup_policies.list(caller.visible(tenant))]
+    return [_answer(info, caller) for info in services.backup_policies.list(caller.visible(tenant))]
 
 
 @router.post("", status_code=201)
-def create_policy(response: Response, body: CreateBackupPolicyBody, services: ServicesOf) -> BackupPolicyAnswer:
+def create_policy(
+    response: Response, body: CreateBackupPolicyBody, services: ServicesOf, caller: CallerOf
+) -> BackupPolicyAnswer:
     """Create a backup policy. The first backups begin in its hours."""
     wanted = body.model_dump(exclude_unset=True, exclude={"name", "tenant", "target", "vms"})
     services.backup_policies.create(body.tenant, body.name, body.target, body.vms, wanted)
     located(response, "backup-policies", body.name)
-    return _answer(services.backup_policies.get(body.tenant, body.name))
+    return _answer(services.backup_policies.get(body.tenant, body.name), caller)
 
 
 @router.get("/{name}")
-def get_policy(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> BackupPolicyAnswer:
+def get_policy(
+    name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> BackupPolicyAnswer:
     """Get a backup policy, with how its VMs stand."""
-    return _answer(services.backup_policies.get(tenant, name))
+    return _answer(services.backup_policies.get(tenant, name), caller)
 
 
 @router.patch("/{name}")
 def change_policy(
-    name: NameInPath, body: ChangeBackupPolicyBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+    name: NameInPath,
+    body: ChangeBackupPolicyBody,
+    services: ServicesOf,
+    caller: CallerOf,
+    tenant: TenantOf = DEFAULT_TENANT,
 ) -> BackupPolicyAnswer:
     """Change a backup policy. Set what is named; the rest stays."""
     services.backup_policies.change(tenant, name, body.model_dump(exclude_unset=True))
-    return _answer(services.backup_policies.get(tenant, name))
+    return _answer(services.backup_policies.get(tenant, name), caller)
 
 
 @router.delete("/{name}", status_code=204)
@@ -110,6 +123,18 @@ def delete_policy(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEF
     services.backup_policies.delete(tenant, name)
 
 
-def _answer(info: PolicyInfo) -> BackupPolicyAnswer:
-    standings = [VmBackupStandingAnswer.of(each) for each in info.standings]
+def _answer(info: PolicyInfo, caller: Caller) -> BackupPolicyAnswer:
+    watching = watches_pool(caller)
+    standings = [
+        VmBackupStandingAnswer.copied(each, error=_told(each.error, watching=watching)) for each in info.standings
+    ]
     return BackupPolicyAnswer.copied(info.policy, vms=list(info.policy.vms), standings=standings)
+
+
+def _told(error: dict[str, object] | None, *, watching: bool) -> str | None:
+    if error is None:
+        return None
+    if not watching:
+        refused = refusal_for_tenant(error_from_dict(error)) if error.get("refused") else None
+        error = failure_for_tenant(error) if refused is None else {"message": refused.message}
+    return str((error or {})["message"])

@@ -87,8 +87,9 @@ class BackupTurn:
     """When something was begun, or refused."""
     operation: str | None = None
     """That it has begun and not looked at since it ended."""
-    error: str | None = None
-    """Why what was tried last went wrong; None: it did not."""
+    error: dict[str, object] | None = None
+    """Why what was tried last went wrong, as core/errors.py writes it, ``refused`` where nothing was begun; None: it
+    did not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +123,9 @@ class VmBackupStanding:
     """When one was last found whole; None: none was."""
     next_at: float
     """When the next one is to begin."""
-    error: str | None
-    """Why what was tried last went wrong; None: it did not."""
+    error: dict[str, object] | None
+    """Why what was tried last went wrong, as core/errors.py writes it, ``refused`` where nothing was begun; None: it
+    did not."""
 
 
 def check_policy(policy: BackupPolicy) -> BackupPolicy:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, Stuck, error_to_dict
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import OperationState
 from orchestrator.core.vms.backup_policy import (
@@ -136,7 +136,8 @@ def _with_stuck(turn: BackupTurn, states: Mapping[str, tuple[str, OperationState
     """Nothing more is begun until somebody has decided about an operation that is stuck."""
     if turn.operation is None or states.get(turn.operation, ("", ""))[1] != "stuck":
         return turn
-    return replace(turn, error=f"operation {turn.operation} is stuck: 'vgpuctl operation show {turn.operation}'")
+    words = f"operation {turn.operation} is stuck: 'vgpuctl operation show {turn.operation}'"
+    return replace(turn, error=error_to_dict(Stuck("operation.stuck", words)) | {"refused": True})
 
 
 def _ids(tx: Transaction, tenant: str, names: Sequence[str]) -> tuple[str, ...]:
