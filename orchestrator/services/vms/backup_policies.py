@@ -134,7 +134,8 @@ class BackupPolicyService:
 
 def _with_stuck(turn: BackupTurn, states: Mapping[str, tuple[str, OperationState]]) -> BackupTurn:
     """Nothing more is begun until somebody has decided about an operation that is stuck."""
-    if turn.operation is None or states.get(turn.operation, ("", ""))[1] != "stuck":
+    its = None if turn.operation is None else states.get(turn.operation)
+    if its is None or its[1] != "stuck":
         return turn
     words = f"operation {turn.operation} is stuck: 'vgpuctl operation show {turn.operation}'"
     return replace(turn, error=error_to_dict(Stuck("operation.stuck", words)) | {"refused": True})

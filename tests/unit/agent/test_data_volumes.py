@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent import copies
-from orchestrator.agent.images import data_volumes, files
+from orchestrator.agent.images import data_volumes, disk_images, files
 from orchestrator.agent.libvirt.disk_snapshots import SnapshotsOfDisks
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -274,7 +274,7 @@ def test_removing_a_copy_ends_it_and_leaves_what_is_copied(bench: Bench, monkeyp
 def test_a_removal_waits_for_what_makes_the_volume(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the answer was lost: else the file came after it, and was nobody's."""
     begun, free, removed = threading.Event(), threading.Event(), threading.Event()
-    make = data_volumes.make_raw
+    make = disk_images.make_raw
 
     def slowly_made(path: Path, size_bytes: int) -> None:
         begun.set()

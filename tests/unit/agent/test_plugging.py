@@ -325,7 +325,7 @@ def test_a_disk_that_says_it_lies_on_a_file_of_the_host_is_not_made_larger(furni
     disk, theirs = furnished.storage.disk_path(f"{furnished.vm}.qcow2"), furnished.host.paths.storage / "theirs"
     theirs.write_bytes(b"theirs")
     options = lies_on.format(theirs)
-    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", options, disk, str(MIB)]
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", options, str(disk), str(MIB)]
     subprocess.run(create, check=True, capture_output=True)
     theirs.write_bytes(b"theirs")
     grow = GrowDisk(vm=furnished.vm, volume=disk.name, size_bytes=4 * MIB)

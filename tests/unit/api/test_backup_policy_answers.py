@@ -14,8 +14,8 @@ from orchestrator.core.tenancy.access import EVERYWHERE, Caller, Grant
 from orchestrator.core.vms.backup_policy import BackupPolicy, VmBackupStanding
 from orchestrator.services.vms.backup_policies import PolicyInfo
 
-OPERATOR = Caller(actor="token: op", grants=(Grant(EVERYWHERE, "operator"),))
-TENANT = Caller(actor="token: a", grants=(Grant("a", "tenant-user"),))
+OPERATOR = Caller(actor="token: op", grants=(Grant(tenant=EVERYWHERE, role="operator"),))
+TENANT = Caller(actor="token: a", grants=(Grant(tenant="a", role="tenant-user"),))
 ELSEWHERE = Fatal("backup.elsewhere", "the target of host l40s does not have what host t4 put into its own")
 IN_POOL = Conflict("snapshot.in_pool", "the disk of VM train lies in a pool")
 
