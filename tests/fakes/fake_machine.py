@@ -46,7 +46,7 @@ SHARED = {"1g.24gb+gfx": 3}
 """Profile → vGPUs that lie in one instance of it; one where it is not named."""
 _BY_DESIGN = (
     "images", "networks", "cut_off", "qemu_replaced", "held", "boot", "away", "answers", "gives_addresses",
-    "guests_die", "described", "bridges")  # fmt: skip
+    "guests_die", "described", "bridges", "copying")  # fmt: skip
 
 
 @dataclass
@@ -145,7 +145,7 @@ class FakeMachine:
     """Its site, fence and cards; owners stand beside what they own."""
     confinement: Confinement | None = "apparmor"
     """What its agent says; None: it is an older one that does not."""
-    copying: dict[str, tuple[str, object]] = field(default_factory=dict)  # VM → operation, what it has copied
+    copying: dict[str, tuple[str, object]] = field(default_factory=dict)  # VM or file → operation, what it copies
     answers: bool = True
     gives_addresses: bool = True
     guests_die: bool = False

@@ -11,8 +11,11 @@ from orchestrator.core.operation import Operation
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
-ASK_NOTHING: Final = frozenset({"evacuate_vm", "evacuate_stopped_vm"})
-"""Kinds that leave a host which is dead: what the VM left there is not known to be clean until the host is observed."""
+ASK_NOTHING: Final = frozenset({"evacuate_vm", "evacuate_stopped_vm", "resize_vm"})
+"""Kinds that leave a host which is dead, or were taken up again by a process that did not hear how the one before had
+cleaned: what the VM left there is not known to be clean until the host is observed."""
+_RESIZES: Final = frozenset({"resize_vm", "resize_running_vm"})
+"""One that is stuck in its undo may have given the other size back already."""
 MOVES_CARDS: Final = "accept_gpus"
 """Claims go on at the address that their GPU's card has now."""
 
@@ -40,7 +43,8 @@ def without_evidence(tx: Transaction, held: frozenset[Slot], by: Operation) -> I
     rows, claimed = tx.cleanings.list(limit=1000, operation=by.id), _claimed(tx)
     cleanings = Counter((row.host, row.gpu, number) for row in rows for number in row.slots)
     cuts = {(slot.host, slot.gpu): slot.cut for slot in claimed}
-    for slot in sorted(held - claimed) if by.kind != MOVES_CARDS else ():
+    goes_on = by.kind == MOVES_CARDS or (by.kind in _RESIZES and by.state == "stuck")
+    for slot in sorted(held - claimed) if not goes_on else ():
         renumbered = cuts.get((slot.host, slot.gpu), slot.cut) != slot.cut
         count = sum(row.gpu == slot.gpu for row in rows) if renumbered else cleanings[slot.host, slot.gpu, slot.number]
         if count != 1:

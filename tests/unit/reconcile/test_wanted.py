@@ -11,7 +11,7 @@ def test_every_operation_that_ends_with_a_running_vm_leaves_it_wanted_so_and_no_
 
 
 def test_nothing_is_wanted_of_a_vm_that_was_to_be_made_and_was_taken_back() -> None:
-    making = {kind for kind, one in DEFINITIONS.items() if one.steps[0].undo is vm_record.forget_vm}
+    making = {kind for kind, one in DEFINITIONS.items() if one.steps[0].undo is vm_record.CLAIM.undo}
     adopted = {"adopt_vm"}  # what it leaves was there before
     assert {kind for kind, one in DEFINITIONS.items() if one.removed("undone")} == making - adopted
 
