@@ -273,7 +273,7 @@ RELEASE = Step(
 
 def _claim_deallocated(context: Context) -> str:
     """As it was planned: nobody else was given the place meanwhile (services/fleet/view.py)."""
-    _look_at_what_is_left(context)
+    _observe_what_is_left(context)
     try:
         with context.begin() as tx:
             vm = tx.vms.find_id(context.subject)
@@ -295,7 +295,7 @@ def _claim_deallocated(context: Context) -> str:
     return claim_of(context)
 
 
-def _look_at_what_is_left(context: Context) -> None:
+def _observe_what_is_left(context: Context) -> None:
     """Who made way may have left pieces of which it is not known that they are clean: now, and not by and by."""
     claim, _ = _planned(context)
     with context.world.store.read() as tx:

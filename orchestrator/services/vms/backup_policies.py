@@ -81,12 +81,12 @@ class BackupPolicyService:
             states = tx.backup_policies.states(turns.values())
             vms = {tenant: tx.vms.list(tenant=tenant) for tenant in {policy.tenant for policy in policies}}
 
-        told = {key: _with_stuck(turn, states) for key, turn in turns.items()}
+        with_stuck = {key: _with_stuck(turn, states) for key, turn in turns.items()}
 
         def of(policy: BackupPolicy, vm: Vm) -> VmBackupStanding:
             key = (policy.tenant, policy.name, vm.id)
             its = (vm.id, vm.spec.name, vm.created_at)
-            return standing(policy, its, made.get(key, NONE_YET), told.get(key), now)
+            return standing(policy, its, made.get(key, NONE_YET), with_stuck.get(key), now)
 
         return tuple(
             PolicyInfo(
@@ -137,8 +137,9 @@ def _with_stuck(turn: BackupTurn, states: Mapping[str, tuple[str, OperationState
     its = None if turn.operation is None else states.get(turn.operation)
     if its is None or its[1] != "stuck":
         return turn
-    words = f"operation {turn.operation} is stuck: 'vgpuctl operation show {turn.operation}'"
-    return replace(turn, error=error_to_dict(Stuck("operation.stuck", words)) | {"refused": True})
+    hint = f"'vgpuctl operation show {turn.operation}' tells why"
+    stuck = Stuck("operation.stuck", f"operation {turn.operation} is stuck: {hint}", hint=hint)
+    return replace(turn, error=error_to_dict(stuck) | {"refused": True})
 
 
 def _ids(tx: Transaction, tenant: str, names: Sequence[str]) -> tuple[str, ...]:
