@@ -126,7 +126,8 @@ def delete_policy(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEF
 def _answer(info: PolicyInfo, caller: Caller) -> BackupPolicyAnswer:
     watching = watches_pool(caller)
     standings = [
-        VmBackupStandingAnswer.copied(each, error=_error_shown(each.error, watching=watching)) for each in info.standings
+        VmBackupStandingAnswer.copied(each, error=_error_shown(each.error, watching=watching))
+        for each in info.standings
     ]
     return BackupPolicyAnswer.copied(info.policy, vms=list(info.policy.vms), standings=standings)
 

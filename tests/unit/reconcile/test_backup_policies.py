@@ -227,7 +227,7 @@ def test_what_is_stuck_otherwise_is_told_and_begun_no_more(
         later(plane, HOUR)
     (stuck,) = (one for one in plane.services.operations.list(limit=99, kind="back_up_vm") if one.state == "stuck")
     assert standing(plane).state == "failed"
-    assert error_of(plane) == f"operation {stuck.id} is stuck: 'vgpuctl operation show {stuck.id}'"
+    assert error_of(plane) == f"operation {stuck.id} is stuck: 'vgpuctl operation show {stuck.id}' tells why"
 
 
 def test_one_that_fails_is_tried_again_after_an_hour(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
