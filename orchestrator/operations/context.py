@@ -152,6 +152,12 @@ class Context:
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input {key}")
         return value
 
+    def number(self, key: str) -> int:
+        value = self.inputs.get(key)
+        if not isinstance(value, int):
+            raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input {key}")
+        return value
+
     def devices_before(self) -> tuple[Device, ...]:
         """The devices that the VM had before the operation gave it others."""
         value = self.inputs.get("devices")

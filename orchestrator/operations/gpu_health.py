@@ -52,10 +52,8 @@ def gpu_faults(tx: Transaction, host: Host, snapshot: HostSnapshot, address: str
     signals = (GpuSignal(name=MISSING),) if seen is None else seen.signals
     if not signals:
         return ()
-    vms = 0
-    if any(len(signal.pids) >= SEVERAL for signal in signals):
-        on_host = (vm for vm in tx.vms.list(host=host.name) if vm.deallocated is None)
-        vms = sum(any(device.gpu == address for device in vm.devices) for vm in on_host)
+    several = any(len(signal.pids) >= SEVERAL for signal in signals)
+    vms = len(users_of_gpu(tx, host.name, address)) if several else 0
     return faults_of(signals, shipped().signal_meanings, vms=vms)
 
 
@@ -93,12 +91,11 @@ def _put(tx: Transaction, host: str, gpu: str, before: GpuHealth | None, after: 
     state = "healthy" if after is None else after.state
     tx.gpu_health.put(host, gpu, after, changed=was != state)
     if after is not None and state in CLOSED and was != state:
-        outcome = f"{after.cause}; on it: {_on(tx, host, gpu)}"
+        users = ", ".join(users_of_gpu(tx, host, gpu)) or "no VM"  # for who asks later whose results may be wrong
+        outcome = f"{after.cause}; on it: {users}"
         tx.audit.append(at=now, actor=ACTOR, action=f"gpu_{state}", subject=f"{host}/{gpu}", outcome=outcome)
 
 
-def _on(tx: Transaction, host: str, gpu: str) -> str:
-    """VMs with a place on it, for whoever asks later whose results may be wrong."""
-    vms = (vm for vm in tx.vms.list(host=host) if vm.deallocated is None)
-    names = sorted(vm.full_name for vm in vms if any(device.gpu == gpu for device in vm.devices))
-    return ", ".join(names) or "no VM"
+def users_of_gpu(tx: Transaction, host: str, gpu: str) -> tuple[str, ...]:
+    """``tenant/name`` of the VMs with a place on it, running or not."""
+    return tuple(sorted(vm.full_name for vm in tx.vms.list(host=host) if vm.has_place_on(gpu)))

@@ -26,6 +26,7 @@ from orchestrator.core.vms.backup_policy import (
     due_at,
     expired,
     is_due,
+    run_at,
 )
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.index import FleetIndex
@@ -113,7 +114,7 @@ class BackupKeeper:
         self, tx: Transaction, fleet: FleetIndex, policy: BackupPolicy, vm: Vm, turn: BackupTurn, now: float
     ) -> Started | None:
         made = _made(tx, policy, vm)
-        if is_due(policy, _run_at(policy, vm, made), turn, now):
+        if is_due(policy, run_at(policy, vm.id, vm.created_at, made), turn, now):
             return self.backups.begin_run(tx, fleet, vm, policy.target, at=now, policy=policy.name)
         if is_due(policy, _verify_at(policy, vm, made), turn, now):
             return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
@@ -147,7 +148,7 @@ def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
         if _goes_on(state):
             on_host[vm.host] += state is not None and state[1] in UNFINISHED
         elif vm.host in ready and vm.id not in held and vm.state in {"running", "stopped"}:
-            at = min(_run_at(policy, vm, its), _verify_at(policy, vm, its))
+            at = min(run_at(policy, vm.id, vm.created_at, its), _verify_at(policy, vm, its))
             if turn is not None and turn.operation is not None:
                 waiting.append(_Due(policy=policy, vm=vm, at=turn.tried_at))
             elif is_due(policy, at, turn, now):
@@ -158,11 +159,6 @@ def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
 def _covered(tx: Transaction, policies: tuple[BackupPolicy, ...]) -> Iterator[tuple[BackupPolicy, Vm]]:
     vms = {tenant: tx.vms.list(tenant=tenant) for tenant in {policy.tenant for policy in policies}}
     return ((policy, vm) for policy in policies for vm in vms[policy.tenant] if policy.covers(vm.id))
-
-
-def _run_at(policy: BackupPolicy, vm: Vm, made: PolicyBackups) -> float:
-    since = max(policy.created_at, vm.created_at)
-    return due_at(policy, policy.every_s, vm.id, made.newest_at, since)
 
 
 def _verify_at(policy: BackupPolicy, vm: Vm, made: PolicyBackups) -> float:

@@ -13,8 +13,7 @@ from orchestrator.core.gpu.health import closing_fault
 from orchestrator.core.gpu.health_states import not_waived
 from orchestrator.core.maintenance.maintenance import UNDER_WAY, Planned
 from orchestrator.core.vms.lease import DAY_S
-from orchestrator.operations.gpu_health import gpu_faults
-from orchestrator.operations.steps.gpu_reset import users_of_gpu
+from orchestrator.operations.gpu_health import gpu_faults, users_of_gpu
 from orchestrator.services.hosts.gpus import CardService
 from orchestrator.services.maintenance.maintenances import MAX_SHOWN, MaintenanceService, WantedDrain
 from orchestrator.store.database import Store

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.pool import Pool
 from orchestrator.core.operation import FINISHED, UNFINISHED, UNSETTLED, Operation
@@ -61,6 +62,34 @@ def _named(about: Vm | Host | Volume | Pool | Network | Backup | str) -> tuple[s
         return about.name, f"{about.tenant}/{about.short}", about.tenant
     name = about if isinstance(about, str) else about.name
     return name, name, None
+
+
+def busy_with(tx: Transaction, host: Host) -> Operation | None:
+    """An operation about the host that has not ended; None: there is none."""
+    return next((begun for begun in tx.operations.of_subject(host.name) if begun.state not in FINISHED), None)
+
+
+def check_not_busy(tx: Transaction, host: Host) -> None:
+    """:raises Conflict: ``host.busy``"""
+    busy = busy_with(tx, host)
+    if busy is not None:
+        raise Conflict(
+            "host.busy",
+            f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host.name}",
+            hint="wait until it has ended",
+        )
+
+
+def begin_on_host(
+    tx: Transaction, host: Host, kind: str, inputs: dict[str, object], *, clock: Clock, ids: Ids
+) -> Operation:
+    """One that nothing else may be under way beside on the host. Nothing is submitted.
+
+    :raises Conflict: ``host.busy``"""
+    check_not_busy(tx, host)
+    operation = new_operation(kind, host, clock=clock, ids=ids)
+    record(tx, operation, host=host.name, inputs=inputs)
+    return operation
 
 
 def held_by(operation: Operation, vm: Vm) -> Vm:

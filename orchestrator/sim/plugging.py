@@ -37,25 +37,24 @@ def plug(machine: SimulatedMachine, action: PlugDevices) -> ActionResult:
 
 def grow(machine: SimulatedMachine, action: GrowDataVolume) -> ActionResult:
     """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.differs``: it is larger"""
-    files = machine.data if pool_of(action.volume) is None else pool_with(machine, action.volume).files
-    if action.volume not in files:
-        raise NotFound("volume.missing", "the data volume is not on the host")
-    before = files[action.volume]
-    if before > action.size_bytes:
-        raise Conflict("volume.differs", "the data volume is larger")
-    files[action.volume] = action.size_bytes
-    may_die(machine)
-    return SO_ALREADY if before == action.size_bytes else DONE
+    return _grow(machine, action, machine.data, "the data volume")
 
 
 def grow_disk(machine: SimulatedMachine, action: GrowDisk) -> ActionResult:
-    """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.differs``: it is larger"""
-    files = machine.volumes if pool_of(action.volume) is None else pool_with(machine, action.volume).files
+    """As :func:`grow`."""
+    return _grow(machine, action, machine.volumes, "the VM's disk")
+
+
+def _grow(
+    machine: SimulatedMachine, action: GrowDataVolume | GrowDisk, own: dict[str, int], what: str
+) -> ActionResult:  # fmt: skip
+    """``own``: files of the machine's own directory."""
+    files = own if pool_of(action.volume) is None else pool_with(machine, action.volume).files
     if action.volume not in files:
-        raise NotFound("volume.missing", "the VM's disk is not on the host")
+        raise NotFound("volume.missing", f"{what} is not on the host")
     before = files[action.volume]
     if before > action.size_bytes:
-        raise Conflict("volume.differs", "the VM's disk is larger")
+        raise Conflict("volume.differs", f"{what} is larger")
     files[action.volume] = action.size_bytes
     may_die(machine)
     return SO_ALREADY if before == action.size_bytes else DONE

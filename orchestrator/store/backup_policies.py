@@ -93,8 +93,9 @@ class BackupPolicies:
         """All of a tenant that has no backups."""
         self._db.execute(delete(backup_policies).where(backup_policies.c.tenant == tenant))
 
-    def made(self, vm: str | None = None) -> dict[Key, PolicyBackups]:
-        """What there is of each policy's for each VM, also of VMs that are gone. ``vm``: id of the only one."""
+    def made(self, vm: str | None = None, tenants: tuple[str, ...] | None = None) -> dict[Key, PolicyBackups]:
+        """What there is of each policy's for each VM, also of VMs that are gone. ``vm``: id of the only one;
+        ``tenants``: only of theirs."""
         its = (backups.c.tenant, backups.c.policy, backups.c.vm)
         whole = case((backups.c.taken_of.is_not(None), backups.c.created_at))
         query = select(
@@ -102,6 +103,8 @@ class BackupPolicies:
             func.max(backups.c.verified_at).label("verified_at"),
         )  # fmt: skip
         query = query.where(backups.c.policy.is_not(None), *([] if vm is None else [backups.c.vm == vm]))
+        if tenants is not None:
+            query = query.where(backups.c.tenant.in_(tenants))
         return {
             (row.tenant, row.policy, row.vm): PolicyBackups(
                 backups=row.number, newest_at=row.newest_at, verified_at=row.verified_at
@@ -118,8 +121,10 @@ class BackupPolicies:
         rows = self._db.execute(query.order_by(backups.c.created_at, backups.c.id))
         return tuple(Backup(**row._asdict()) for row in rows)
 
-    def turns(self) -> dict[Key, BackupTurn]:
-        rows = self._db.execute(select(backup_turns))
+    def turns(self, tenants: tuple[str, ...] | None = None) -> dict[Key, BackupTurn]:
+        """Of these tenants; None: of all."""
+        query = select(backup_turns)
+        rows = self._db.execute(query if tenants is None else query.where(backup_turns.c.tenant.in_(tenants)))
         return {(row.tenant, row.policy, row.vm): _turn_of(row) for row in rows}
 
     def states(self, turns: Iterable[BackupTurn]) -> dict[str, tuple[str, OperationState]]:

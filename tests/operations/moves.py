@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.services.messages import MoveVm
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import FakeMachine, l40s
 
 OTHER = "l40s-2"
@@ -20,6 +21,15 @@ def hosts(plane: ControlPlane) -> None:
     plane.hosts.machines[f"{OTHER}.test"] = FakeMachine(machine_id="m9", gpus=[l40s()])
     plane.add_host(L40S_HOST)
     plane.add_host(OTHER)
+
+
+def plane_of_hosts(tmp_path: Path) -> ControlPlane:
+    """Both, and an offering whose VMs may move while they run."""
+    made = control_plane(tmp_path)
+    hosts(made)
+    with made.store.begin() as tx:
+        tx.offerings.put(MIGRATABLE)
+    return made
 
 
 def small_vm_on_each(plane: ControlPlane) -> None:

@@ -17,11 +17,11 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.services.drivers.upgrades import WantedUpgrade
 from orchestrator.services.maintenance.maintenances import HAND_BACK_S, WantedDrain
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_host import Crash, no_fault
 from tests.fakes.recount import miscounted
-from tests.operations.moves import MIGRATABLE, OTHER, hosts
+from tests.operations.moves import MIGRATABLE, OTHER, plane_of_hosts
 from tests.operations.test_driver_upgrades import NEW, OLD, go_on, keeper
 
 HOUR_S = 3600
@@ -30,10 +30,7 @@ NAMES = ("one", "two", "three")
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path)
-    hosts(made)
-    with made.store.begin() as tx:
-        tx.offerings.put(MIGRATABLE)
+    made = plane_of_hosts(tmp_path)
     for name in NAMES:
         made.services.vms.create(
             replace(create_vm(name, profile=MIGRATABLE.name, start=name != "three"), host=L40S_HOST)

@@ -12,9 +12,9 @@ import pytest
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.maintenance.maintenance import Maintenance
 from orchestrator.services.maintenance.maintenances import WantedDrain
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
 from tests.fakes.recount import miscounted
-from tests.operations.moves import MIGRATABLE, OTHER, hosts, where
+from tests.operations.moves import MIGRATABLE, OTHER, plane_of_hosts, where
 from tests.operations.test_driver_upgrades import go_on
 
 BOTH = {"ill": (L40S_HOST, "running"), "beside": (L40S_HOST, "running"), "stopped": (L40S_HOST, "stopped")}
@@ -23,10 +23,7 @@ BOTH = {"ill": (L40S_HOST, "running"), "beside": (L40S_HOST, "running"), "stoppe
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """``ill`` and ``stopped`` on one GPU, ``beside`` on the other."""
-    made = control_plane(tmp_path)
-    hosts(made)
-    with made.store.begin() as tx:
-        tx.offerings.put(MIGRATABLE)
+    made = plane_of_hosts(tmp_path)
     first, second = (gpu.address for gpu in made.machine(L40S_HOST).gpus)
     for name, gpu in (("ill", first), ("stopped", first), ("beside", second)):
         vm = create_vm(name, profile=MIGRATABLE.name, start=name != "stopped")

@@ -14,9 +14,9 @@ from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.health_states import Breaker
 from orchestrator.reconcile.ill_gpus import IllGpus
 from orchestrator.services.maintenance.maintenances import WantedDrain
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
 from tests.fakes.fake_host import no_fault
-from tests.operations.moves import MIGRATABLE, OTHER, hosts, where
+from tests.operations.moves import MIGRATABLE, OTHER, plane_of_hosts, where
 from tests.operations.test_driver_upgrades import go_on
 
 DAY_S = 86400.0
@@ -25,10 +25,7 @@ DAY_S = 86400.0
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """``train`` on the first GPU of its host."""
-    made = control_plane(tmp_path)
-    hosts(made)
-    with made.store.begin() as tx:
-        tx.offerings.put(MIGRATABLE)
+    made = plane_of_hosts(tmp_path)
     vm = create_vm("train", profile=MIGRATABLE.name)
     made.services.vms.create(replace(vm, host=L40S_HOST, gpu=made.machine(L40S_HOST).gpus[0].address))
     made.engine.drain()

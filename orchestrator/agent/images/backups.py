@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from orchestrator.agent.images import files
-from orchestrator.agent.images.disk_images import from_raw, read_header, to_raw
+from orchestrator.agent.images.disk_images import from_raw, image_format_of, read_header, to_raw
 from orchestrator.agent.images.pool_mounts import is_mounted
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.process import PROGRAMS, ChildHangs, Finished, pour, run
@@ -25,7 +25,7 @@ from orchestrator.core.actions.backups import (
     UsesRepository,
     VerifyBackup,
 )
-from orchestrator.core.actions.host_actions import ActionResult, HostAction, ImageFormat
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, Unknown, VgpuctlError
 from orchestrator.core.vms.backup import DIRECTORY
 
@@ -99,18 +99,8 @@ class Repository:
         """By how many bytes it grew. ``max_bytes_per_s``: written there; 0: as much as goes."""
         limit = ("--limit-upload", str(max_bytes_per_s // 1024)) if max_bytes_per_s else ()
         with file.open("rb") as disk:
-            words = (
-                "backup",
-                *limit,
-                "--json",
-                "--host",
-                "vgpuctl",
-                "--tag",
-                tag,
-                "--stdin",
-                "--stdin-filename",
-                _FILE,
-            )
+            file_words = ("--stdin", "--stdin-filename", _FILE)
+            words = ("backup", *limit, "--json", "--host", "vgpuctl", "--tag", tag, *file_words)
             output = self._unlocked(lambda: self._run(*words, stdin=disk))  # nothing is read before it has the lock
         summary = next(line for line in reversed(output.splitlines()) if '"summary"' in line)
         return str(json.loads(summary)["data_added"])
@@ -233,10 +223,9 @@ class BackupsOfDisks:
         if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
             raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
         base, limit = self.storage.paths.images / image, action.limit_s
-        _check_free(source, base)
+        files.check_free(source.parent, files.taken(source) + files.taken(base))
         with files.scratch(source) as raw:
-            of_base: ImageFormat = "raw" if base.suffix == ".raw" else "qcow2"
-            to_raw(source, raw, base=base, base_format=of_base, limit_s=limit, ended=ended)
+            to_raw(source, raw, base=base, base_format=image_format_of(base), limit_s=limit, ended=ended)
             return ActionResult(changed=True, message=repository.add(raw, action.backup, action.max_bytes_per_s))
 
     def fetch(self, action: FetchBackup, ended: threading.Event) -> ActionResult:
@@ -257,7 +246,7 @@ class BackupsOfDisks:
                 repository.read(action.backup, fetched.take)
                 _check_whole(fetched, action)
                 file.truncate(action.disk_bytes)
-            _check_free(raw)
+            files.check_free(raw.parent, files.taken(raw))
             from_raw(raw, part, limit_s=action.limit_s, ended=ended)
         return ActionResult(changed=True)
 
@@ -316,7 +305,7 @@ class Sparse:
         self.size_bytes += len(piece)
         if self._descriptor is not None and self.size_bytes % _MEASURED_EVERY < len(piece):
             system = os.fstatvfs(self._descriptor)
-            _check_enough(system.f_bavail * system.f_frsize, os.fstat(self._descriptor).st_blocks * 512)
+            files.check_enough(system.f_bavail * system.f_frsize, os.fstat(self._descriptor).st_blocks * 512)
 
 
 def _write(descriptor: int, part: bytes, offset: int) -> None:
@@ -331,15 +320,3 @@ def _check_whole(read: Sparse, action: UsesRepository) -> None:
         hint = "make another one: 'vgpuctl backup run NAME'"
         text = f"the backup holds {read.size_bytes} bytes, not {action.size_bytes}"
         raise Fatal("backup.damaged", text, hint=hint)
-
-
-def _check_free(*copied: Path) -> None:
-    _check_enough(shutil.disk_usage(copied[0].parent).free, sum(map(files.taken, copied)))
-
-
-def _check_enough(free: int, needed: int) -> None:
-    """For as much again. :raises Fatal: ``host.disk_full``"""
-    if free < needed:
-        hint = "free space below the agent's storage directory"
-        details = f"{free} of {needed} bytes are free"
-        raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)

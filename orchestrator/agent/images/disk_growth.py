@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.agent.images.disk_images import grow_overlay, read_header
+from orchestrator.agent.images.disk_images import grow_overlay, image_format_of, read_header
 from orchestrator.agent.images.store import Storage
-from orchestrator.core.actions.host_actions import ActionResult, ImageFormat
+from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.volumes import GrowDisk
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.vms.vm import MAX_DISK_BYTES
@@ -32,6 +32,5 @@ def grow_disk(storage: Storage, action: GrowDisk, for_guest: Callable[[str, Path
     if not for_guest(vm, path, action.size_bytes):
         storage.check_closed(path, "volume")
         base = path.parent.parent / "images" / (storage.image_beneath(vm, path.name) or "")
-        of_base: ImageFormat = "raw" if base.suffix == ".raw" else "qcow2"
-        grow_overlay(path, base=base, base_format=of_base, size_bytes=action.size_bytes)
+        grow_overlay(path, base=base, base_format=image_format_of(base), size_bytes=action.size_bytes)
     return ActionResult(changed=before != action.size_bytes)

@@ -91,6 +91,11 @@ def is_unused(base: Path) -> bool:
     return True
 
 
+def image_format_of(base: Path) -> ImageFormat:
+    """Of a base image, as its name says."""
+    return "raw" if base.suffix == ".raw" else "qcow2"
+
+
 def check_base_image(path: Path, image_format: ImageFormat) -> ImageHeader:
     """The header of an image that stands alone.
 

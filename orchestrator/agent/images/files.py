@@ -81,7 +81,11 @@ def scratch(beside: Path) -> Iterator[Path]:
 
 def check_free(directory: Path, needed: int) -> None:
     """:raises Fatal: ``host.disk_full``"""
-    free = shutil.disk_usage(directory).free
+    check_enough(shutil.disk_usage(directory).free, needed)
+
+
+def check_enough(free: int, needed: int) -> None:
+    """For a copy. :raises Fatal: ``host.disk_full``"""
     if free < needed:
         hint = "free space below the agent's storage directory"
         details = f"{free} of {needed} bytes are free"

@@ -25,6 +25,7 @@ from orchestrator.agent.images.disk_images import (
     copy_overlay,
     copy_raw,
     create_empty,
+    image_format_of,
     make_larger,
     make_raw,
     read_header,
@@ -72,7 +73,7 @@ class SnapshotsOfDisks:
             else:
                 self.storage.check_closed(disk, "volume")
                 limit = action.limit_s
-                copy_overlay(disk, part, base=base, base_format=_format(base), limit_s=limit, ended=ended)
+                copy_overlay(disk, part, base=base, base_format=image_format_of(base), limit_s=limit, ended=ended)
         return ActionResult(changed=True, message=taken_of)
 
     def copy(self, action: CopySnapshot, ended: threading.Event) -> ActionResult:
@@ -92,7 +93,7 @@ class SnapshotsOfDisks:
             self.storage.owned("volume", target, action.vm, base.name),
             files.written_whole(target, mode=0o600) as part,
         ):
-            copy_overlay(source, part, base=base, base_format=_format(base), limit_s=limit, ended=ended)
+            copy_overlay(source, part, base=base, base_format=image_format_of(base), limit_s=limit, ended=ended)
             if size < action.size_bytes:
                 make_larger(part, size_bytes=action.size_bytes)
         return ActionResult(changed=True)
@@ -124,7 +125,7 @@ class SnapshotsOfDisks:
         if size > action.size_bytes:
             raise Conflict("volume.differs", "the snapshot is of a larger disk", hint="look at the host")
         self._check_free(source)
-        copy_overlay(source, part, base=base, base_format=_format(base), limit_s=action.limit_s, ended=ended)
+        copy_overlay(source, part, base=base, base_format=image_format_of(base), limit_s=action.limit_s, ended=ended)
         if size < action.size_bytes:  # the disk has grown since
             make_larger(part, size_bytes=action.size_bytes)
 
@@ -267,10 +268,6 @@ def _abort(domain: Any, directory: Path) -> None:
             if time.monotonic() > deadline:
                 raise _failed("an earlier backup of it does not end")
             time.sleep(_POLL_S)
-
-
-def _format(image: Path) -> ImageFormat:
-    return "raw" if image.suffix == ".raw" else "qcow2"
 
 
 def _key(file: Path) -> str:

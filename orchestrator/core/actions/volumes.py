@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from orchestrator.core.actions.disk_snapshots import LongCopy
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.hosts.domain import DomainDescription
+
+NEVER_SHRINKS: Final = "a disk never shrinks: its guest may have written behind its old end"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class GrowDataVolume(HostAction):
     """A data volume gets that size, and a guest that has it learns of it. Refused where it is larger already."""
 
     since = 11
-    no_inverse = "a disk never shrinks: its guest may have written behind its old end"
+    no_inverse = NEVER_SHRINKS
     volume: str
     size_bytes: int
     vm: str | None = None
@@ -78,7 +81,7 @@ class GrowDisk(HostAction):
     """A VM's own disk gets that size, and its guest learns of it where it runs. Refused where it is larger already."""
 
     since = 11
-    no_inverse = "a disk never shrinks: its guest may have written behind its old end"
+    no_inverse = NEVER_SHRINKS
     vm: str
     volume: str
     size_bytes: int

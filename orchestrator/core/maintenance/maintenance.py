@@ -229,7 +229,7 @@ class Maintenance:
 
     def concerns(self, vm: Vm) -> bool:
         """Whether the VM, which has a place on one of its hosts, has to leave it."""
-        return self.gpu is None or (vm.deallocated is None and any(device.gpu == self.gpu for device in vm.devices))
+        return self.gpu is None or vm.has_place_on(self.gpu)
 
     @property
     def title(self) -> str:

@@ -150,6 +150,11 @@ def due_at(policy: BackupPolicy, every_s: int, vm: str, last: float | None, sinc
     return _opens(policy, moment)
 
 
+def run_at(policy: BackupPolicy, vm: str, created_at: float, made: PolicyBackups) -> float:
+    """When the next backup begins of the VM of that id, which was made then."""
+    return due_at(policy, policy.every_s, vm, made.newest_at, max(policy.created_at, created_at))
+
+
 def is_due(policy: BackupPolicy, at: float, turn: BackupTurn | None, now: float) -> bool:
     """``at``: :func:`due_at`. In its hours, and not soon after one that went wrong."""
     rested = turn is None or turn.error is None or now >= turn.tried_at + RETRY_S
@@ -160,7 +165,7 @@ def standing(policy: BackupPolicy, vm: tuple[str, str, float], made: PolicyBacku
              now: float) -> VmBackupStanding:  # fmt: skip
     """``vm``: its id, its name, and when it was made."""
     vm_id, name, created_at = vm
-    due = due_at(policy, policy.every_s, vm_id, made.newest_at, max(policy.created_at, created_at))
+    due = run_at(policy, vm_id, created_at, made)
     late_s = policy.every_s if policy.window is None else max(policy.every_s, DAY_S)
     error = None if turn is None else turn.error
     return VmBackupStanding(

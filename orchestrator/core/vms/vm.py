@@ -265,6 +265,10 @@ class Vm:
         """``tenant/name``."""
         return f"{self.spec.tenant}/{self.spec.name}"
 
+    def has_place_on(self, gpu: str) -> bool:
+        """Whether it has one on the GPU of that PCI address, running or not."""
+        return self.deallocated is None and any(device.gpu == gpu for device in self.devices)
+
     @property
     def snapshot_bytes(self) -> int:
         """What its host's disk has room for of its snapshots."""

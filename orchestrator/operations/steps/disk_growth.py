@@ -5,23 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.actions.volumes import GrowDisk
-from orchestrator.core.errors import Bug
+from orchestrator.core.actions.volumes import NEVER_SHRINKS, GrowDisk
 from orchestrator.core.units import show_size
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.store.usage import ANY
 
 
-def _size(context: Context, key: str) -> int:
-    value = context.inputs.get(key)
-    if not isinstance(value, int):
-        raise Bug("operation.inputs", f"operation {context.operation_id} lacks its input {key}")
-    return value
-
-
 def _grow(context: Context) -> str:
-    vm, size_bytes = context.known_vm(), _size(context, "size")
+    vm, size_bytes = context.known_vm(), context.number("size")
     context.perform(GrowDisk(vm=vm.id, volume=vm.volume, size_bytes=size_bytes))
     return show_size(size_bytes)
 
@@ -29,7 +21,7 @@ def _grow(context: Context) -> str:
 def not_grown(context: Context) -> None:
     """In the database; how large the file is, is not known once it was abandoned."""
     with context.begin() as tx:
-        vm, before = tx.vms.find_id(context.subject), _size(context, "size_before")
+        vm, before = tx.vms.find_id(context.subject), context.number("size_before")
         if vm is not None:
             tx.disk_snapshots.claim_disk(vm, before, ANY)
             tx.vms.update(replace(vm, spec=replace(vm.spec, disk_bytes=before)))
@@ -40,6 +32,6 @@ GROW = Step(
     name="grow_disk.1",
     title="make it larger",
     do=_grow,
-    no_undo_reason="a disk never shrinks: its guest may have written behind its old end",
+    no_undo_reason=NEVER_SHRINKS,
     remains=lambda context: (f"the disk of VM {context.text('vm')} on host {context.host_name}, perhaps larger",),
 )

@@ -15,20 +15,13 @@ from orchestrator.core.gpu.health import GpuSignal, closing_fault
 from orchestrator.core.gpu.health_states import failed_reset, not_waived, went_well
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 from orchestrator.operations.context import Context
-from orchestrator.operations.gpu_health import ACTOR, gpu_faults
+from orchestrator.operations.gpu_health import ACTOR, gpu_faults, users_of_gpu
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.driver import POLL_S, remove_probe, try_vgpu_on
-from orchestrator.store.transaction import Transaction
 
 BACK_WITHIN_S: Final = 120.0
 QUIET_S: Final = 30.0
 """So long after the trial nothing new may be told of it."""
-
-
-def users_of_gpu(tx: Transaction, host: str, gpu: str) -> tuple[str, ...]:
-    """``tenant/name`` of the VMs with a place on it, running or not."""
-    vms = (vm for vm in tx.vms.list(host=host) if vm.deallocated is None)
-    return tuple(sorted(vm.full_name for vm in vms if any(device.gpu == gpu for device in vm.devices)))
 
 
 def _gpu(context: Context) -> GpuSnapshot:

@@ -12,6 +12,7 @@ from functools import partial
 
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.actions.volumes import (
+    NEVER_SHRINKS,
     AttachVolume,
     CreateDataVolume,
     DeleteDataVolume,
@@ -301,13 +302,8 @@ LIMITING = Step(
 LIMIT = Step(name="limit_volume.1", title="limits", do=_limit, undo=_limit_back, remains=_definition_text)
 
 
-def _size(context: Context, key: str) -> int:
-    value = context.inputs.get(key)
-    return value if isinstance(value, int) else 0
-
-
 def _grow(context: Context) -> str:
-    vm, file, size_bytes = context.inputs.get("had_by"), context.text("file"), _size(context, "size")
+    vm, file, size_bytes = context.inputs.get("had_by"), context.text("file"), context.number("size")
     by = vm if isinstance(vm, str) else None
     context.perform(GrowDataVolume(volume=file, size_bytes=size_bytes, vm=by))
     return show_size(size_bytes)
@@ -316,7 +312,7 @@ def _grow(context: Context) -> str:
 def not_grown(context: Context) -> None:
     """In the database; of its file that is not known once it was abandoned."""
     with context.begin() as tx:
-        tx.volumes.resize(context.text("volume_id"), _size(context, "size_before"), None)
+        tx.volumes.resize(context.text("volume_id"), context.number("size_before"), None)
 
 
 GROWING = Step(name="volume_growing.1", title="claim the disk", do=lambda context: context.text("file"), undo=not_grown)
@@ -324,6 +320,6 @@ GROW = Step(
     name="grow_volume.1",
     title="make it larger",
     do=_grow,
-    no_undo_reason="a disk never shrinks: its guest may have written behind its old end",
+    no_undo_reason=NEVER_SHRINKS,
     remains=lambda context: (f"data volume {context.text('file')} on host {context.host_name}",),
 )

@@ -17,7 +17,7 @@ from orchestrator.core.ovn import HostInOvn, HostsOfOvn
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import Inspector
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.begin import check_not_busy, new_operation, record
 from orchestrator.services.drivers.locks import NOTHING
 from orchestrator.services.messages import Started
 from orchestrator.store.database import Store
@@ -104,13 +104,7 @@ def needs_base(tx: Transaction, host: Host) -> bool:
 
 def check_free(tx: Transaction, host: Host) -> None:
     """:raises Conflict: ``host.busy``, ``host.not_ready``"""
-    for earlier in tx.operations.of_subject(host.name):
-        if earlier.state not in FINISHED:
-            raise Conflict(
-                "host.busy",
-                f"operation {earlier.id} ({earlier.kind.replace('_', ' ')}) works on host {host.name}",
-                hint="wait until it has ended",
-            )
+    check_not_busy(tx, host)
     if host.state not in {"ready", "failed"}:
         raise Conflict(
             "host.not_ready",

@@ -21,12 +21,12 @@ from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.units import MIB
-from orchestrator.core.vms.claim import Claim
+from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.gpus import SiteRules, Viewer
 from orchestrator.services.fleet.known_profiles import KnownProfiles, OfferedTypes
-from orchestrator.services.fleet.view import Overcommit, Viewed
+from orchestrator.services.fleet.view import Overcommit, Viewed, capacity_of
 from orchestrator.store.database import Store
 from orchestrator.store.records import HostRecord
 
@@ -167,6 +167,11 @@ class FleetIndex:
     def host(self, name: str) -> Viewed | None:
         """None: not there, or never observed."""
         return self._viewed.get(name)
+
+    def capacity(self, name: str) -> HostCapacity | None:
+        """All that the host has for VMs. None: as :meth:`host`."""
+        viewed = self.host(name)
+        return None if viewed is None else capacity_of(viewed.facts, self.overcommit.of(viewed.seen.host))
 
     def lasting_reason(self, request: Request, *, asked: str, place: str | None) -> Reason | None:
         """Why it fits nowhere whatever goes (core/advice/outlook.py). None also while a host was not observed yet."""

@@ -18,16 +18,15 @@ from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
 from orchestrator.core.names import near
-from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.operation import Operation
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.cleaning import Cleaning
 from orchestrator.core.vms.vm import Vm
-from orchestrator.operations.gpu_health import gpu_faults
-from orchestrator.operations.steps.gpu_reset import users_of_gpu
+from orchestrator.operations.gpu_health import gpu_faults, users_of_gpu
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.begin import begin_on_host
 from orchestrator.services.fleet.view import SANITISING, gpu_view, kept_alone
 from orchestrator.services.hosts.gpu_health import check_ours, close_for_mending
 from orchestrator.services.messages import GpuInfo, Started, TypeUse
@@ -171,7 +170,7 @@ class CardService:
             standing = tx.hosts.get(host)
             for address in named:
                 check_ours(standing, address)
-            operation = self._begun(tx, standing, "accept_gpus", {"addresses": named})
+            operation = begin_on_host(tx, standing, "accept_gpus", {"addresses": named}, clock=self.clock, ids=self.ids)
         return self._submitted(operation, host)
 
     def reset(self, host: str, gpu: str) -> Started:
@@ -195,25 +194,12 @@ class CardService:
                 "driver": seen.driver,
                 "mig": seen.mig_enabled is True,
             }
-            operation = self._begun(tx, standing, "reset_gpu", of_gpu)
+            operation = begin_on_host(tx, standing, "reset_gpu", of_gpu, clock=self.clock, ids=self.ids)
         return self._submitted(operation, host)
 
     def _submitted(self, operation: Operation, host: str) -> Started:
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=host)
-
-    def _begun(self, tx: Transaction, host: Host, kind: str, inputs: dict[str, object]) -> Operation:
-        """:raises Conflict: ``host.busy``"""
-        busy = next((item for item in tx.operations.of_subject(host.name) if item.state not in FINISHED), None)
-        if busy is not None:
-            raise Conflict(
-                "host.busy",
-                f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host.name}",
-                hint="wait until it has ended",
-            )
-        operation = new_operation(kind, host, clock=self.clock, ids=self.ids)
-        record(tx, operation, host=host.name, inputs=inputs)
-        return operation
 
 
 def _check_resettable(tx: Transaction, host: Host, snapshot: HostSnapshot, gpu: str) -> None:

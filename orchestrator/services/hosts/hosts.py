@@ -27,7 +27,6 @@ from orchestrator.core.hosts.nic import check_given
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.labels import KEPT_FOR, Selector, changed_labels
 from orchestrator.core.names import check_name
-from orchestrator.core.operation import FINISHED
 from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.volumes import check_no_volumes
@@ -35,7 +34,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys
 from orchestrator.services.acting import actor
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.begin import begin_on_host, busy_with, new_operation, record
 from orchestrator.services.fleet.view import Overcommit, capacity_of
 from orchestrator.services.maintenance.maintenances import end_drain
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
@@ -252,17 +251,11 @@ class HostService:
         return self._submitted(started)
 
     def _begin(self, tx: Transaction, host: Host, kind: str, state: HostState | None) -> Started:
-        for earlier in tx.operations.of_subject(host.name):
-            if earlier.state not in FINISHED:
-                if earlier.kind == kind:
-                    return Started(operation=earlier.id, name=host.name, existing=True)
-                raise Conflict(
-                    "host.busy",
-                    f"operation {earlier.id} ({earlier.kind.replace('_', ' ')}) works on host {host.name}",
-                    hint="wait until it has ended",
-                )
-        operation = new_operation(kind, host, clock=self.clock, ids=self.ids)
-        record(tx, operation, host=host.name, inputs={"previous_state": host.state})
+        busy = busy_with(tx, host)
+        if busy is not None and busy.kind == kind:
+            return Started(operation=busy.id, name=host.name, existing=True)
+        inputs: dict[str, object] = {"previous_state": host.state}
+        operation = begin_on_host(tx, host, kind, inputs, clock=self.clock, ids=self.ids)
         if state is not None:
             tx.hosts.update(replace(host, state=state))
         return Started(operation=operation.id, name=host.name)

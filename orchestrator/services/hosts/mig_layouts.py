@@ -26,11 +26,10 @@ from orchestrator.core.hosts.mig_layout import (
     wanted_of,
 )
 from orchestrator.core.hosts.snapshot import GpuSnapshot
-from orchestrator.core.operation import FINISHED
 from orchestrator.operations.steps.mig_layout import actions
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.begin import begin_on_host
 from orchestrator.services.fleet.view import SANITISING, set_aside
 from orchestrator.services.messages import Started
 from orchestrator.store.database import Store
@@ -110,17 +109,8 @@ class MigLayoutService:
         return self._submitted(started)
 
     def _begin(self, tx: Transaction, host: Host, kind: str, changes: Sequence[LayoutChange]) -> Started:
-        busy = next(
-            (operation for operation in tx.operations.of_subject(host.name) if operation.state not in FINISHED), None
-        )
-        if busy is not None:
-            raise Conflict(
-                "host.busy",
-                f"operation {busy.id} ({busy.kind.replace('_', ' ')}) works on host {host.name}",
-                hint="wait until it has ended",
-            )
-        operation = new_operation(kind, host, clock=self.clock, ids=self.ids)
-        record(tx, operation, host=host.name, inputs={"gpus": [asdict(change) for change in changes]})
+        inputs: dict[str, object] = {"gpus": [asdict(change) for change in changes]}
+        operation = begin_on_host(tx, host, kind, inputs, clock=self.clock, ids=self.ids)
         return Started(operation=operation.id, name=host.name)
 
     def _submitted(self, started: Started) -> Started:

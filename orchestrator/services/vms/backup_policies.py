@@ -77,7 +77,8 @@ class BackupPolicyService:
         now = self.time.now()
         with self.store.read() as tx:
             policies = tx.backup_policies.list(tenants)
-            made, turns = (tx.backup_policies.made(), tx.backup_policies.turns()) if policies else ({}, {})
+            of_all = tx.backup_policies
+            made, turns = (of_all.made(tenants=tenants), of_all.turns(tenants)) if policies else ({}, {})
             states = tx.backup_policies.states(turns.values())
             vms = {tenant: tx.vms.list(tenant=tenant) for tenant in {policy.tenant for policy in policies}}
 

@@ -11,7 +11,6 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record
 from orchestrator.services.fleet.index import FleetIndex
-from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.messages import Started
 from orchestrator.services.pools import check_pool_has
 from orchestrator.services.tenancy.quotas import within_quota
@@ -62,11 +61,9 @@ class DiskGrowth:
         grown = replace(vm, spec=replace(vm.spec, disk_bytes=size_bytes))
         within_quota(tx, grown, vm)
         check_pool_has(tx, vm.spec.pool, more)
-        viewed, has = fleet.host(vm.host), 0
-        if viewed is not None:
-            has = capacity_of(viewed.facts, self.planner.index.overcommit.of(viewed.seen.host)).disk_bytes
+        capacity = fleet.capacity(vm.host)
         try:
-            tx.disk_snapshots.claim_disk(vm, size_bytes, has)
+            tx.disk_snapshots.claim_disk(vm, size_bytes, 0 if capacity is None else capacity.disk_bytes)
         except ClaimLost as error:
             hint = "ask for less, or move the VM: 'vgpuctl host list -o wide' shows what is free"
             words = f"the host of VM {vm.spec.name} has no {show_size(more)} of disk left"

@@ -14,7 +14,6 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
-from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.images import known_image
 from orchestrator.services.messages import CreateVm, Started
 from orchestrator.services.tenancy.quotas import within_quota
@@ -80,12 +79,11 @@ class VmSnapshots:
 
     def _added(self, tx: Transaction, fleet: FleetIndex, vm: Vm, snapshot: DiskSnapshot) -> Vm:
         """With its room claimed. :raises NoCapacity: ``host.disk``"""
-        viewed = fleet.host(vm.host)
-        if viewed is None:
+        capacity = fleet.capacity(vm.host)
+        if capacity is None:
             raise _no_disk(vm)
-        overcommit = self.planner.index.overcommit.of(viewed.seen.host)
         try:
-            tx.disk_snapshots.add(vm, snapshot, capacity_of(viewed.facts, overcommit).disk_bytes)
+            tx.disk_snapshots.add(vm, snapshot, capacity.disk_bytes)
         except ClaimLost as error:
             raise _no_disk(vm) from error
         return tx.vms.find_id(vm.id) or vm

@@ -12,7 +12,6 @@ from orchestrator.core.units import show_size
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume
-from orchestrator.services.fleet.view import capacity_of
 from orchestrator.services.pools import check_pool_has
 from orchestrator.services.tenancy.quotas import volume_within_quota
 from orchestrator.services.vms.planning import Planner
@@ -24,9 +23,9 @@ from orchestrator.store.transaction import Transaction
 def capacity_on(planner: Planner, store: Store, host: str) -> HostCapacity:
     """:raises NotFound: ``host.unknown``; :raises NoCapacity: ``host.not_ready``: nothing is known of it"""
     with planner.index.current() as fleet:
-        viewed = fleet.host(host)
-        if viewed is not None:
-            return capacity_of(viewed.facts, planner.index.overcommit.of(viewed.seen.host))
+        capacity = fleet.capacity(host)
+    if capacity is not None:
+        return capacity
     with store.read() as tx:
         tx.hosts.get(host)
     raise NoCapacity("host.not_ready", f"host {host} was never observed", hint="wait until it is ready")
