@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # A guest that is one boot sector: says on the serial port which PCI functions there are, one line "BB:DD.F VVVV:DDDD"
 # each, then "vgpu-guest ready", sleeps, and powers off when the power button is pressed (virsh shutdown).
-# With COUNTING it writes the register of its vGPU (lab/kernel, LAB_REGISTER) once, and once a second says how often it
-# did so and what the register reads, "CCCCCCCC RRRRRRRR": what a move of the VM must leave as it is.
+# With COUNTING it says before what the register of its vGPU (lab/kernel, LAB_REGISTER) reads, "held RRRRRRRR", writes it
+# once, and once a second says how often it did so and what the register reads, "CCCCCCCC RRRRRRRR": what a move of the VM
+# must leave as it is.
 	.code16
 	.globl _start
 
@@ -54,6 +55,16 @@ scan:
 	cmpb	last_bus, %al
 	jbe	scan
 
+	.ifdef	COUNTING
+	movw	$held, %si
+	call	puts
+	movl	vgpu, %ebx
+	movb	$REGISTER, %cl
+	call	config
+	call	hex32
+	movw	$newline, %si
+	call	puts
+	.endif
 	movw	$ready, %si
 	call	puts
 	movw	$power_off, SCI_VECTOR * 4
@@ -76,6 +87,8 @@ hex32:
 	call	hex16
 	popl	%eax
 	jmp	hex16
+held:
+	.asciz	"held "
 seconds:
 	.long	0
 vgpu:

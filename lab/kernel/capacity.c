@@ -134,6 +134,27 @@ struct lab_vgpu *lab_vgpu_of(struct device *owner)
 	return NULL;
 }
 
+/* As many as there are pieces are never made: no type allows it. */
+static u32 free_piece(const struct lab_gpu *gpu)
+{
+	DECLARE_BITMAP(taken, LAB_MAX_VGPUS) = { 0 };
+	const struct lab_vgpu *vgpu;
+
+	list_for_each_entry(vgpu, &gpu->vgpus, node)
+		__set_bit(vgpu->piece, taken);
+	return find_first_zero_bit(taken, LAB_MAX_VGPUS - 1);
+}
+
+/* What the guest keeps there. It outlives guest and process, until the vGPU is destroyed. */
+u8 *lab_vgpu_memory(struct device *owner)
+{
+	struct lab_vgpu *vgpu;
+
+	guard(mutex)(&lab_lock);
+	vgpu = lab_vgpu_of(owner);
+	return vgpu->gpu->memory[vgpu->piece];
+}
+
 int lab_vgpu_create(struct lab_gpu *gpu, const struct lab_type *type, struct device *parent,
 		    struct device *owner, bool single, const guid_t *uuid)
 {
@@ -158,6 +179,7 @@ int lab_vgpu_create(struct lab_gpu *gpu, const struct lab_type *type, struct dev
 	vgpu->parent = parent;
 	vgpu->owner = owner;
 	vgpu->instance = ++next_instance;
+	vgpu->piece = free_piece(gpu);
 	places_left(gpu, type, &vgpu->placement);
 	left_on_instances(gpu, type, &vgpu->gi);
 	if (uuid)
@@ -178,6 +200,8 @@ int lab_vgpu_destroy(struct device *owner)
 		return -EPERM;
 	if (vgpu->open)
 		return -EBUSY;
+	if (!lab_take_fault(vgpu->gpu, FAULT_KEEP))
+		memset(vgpu->gpu->memory[vgpu->piece], 0, LAB_REGISTER_SIZE);
 	list_del(&vgpu->node);
 	kfree(vgpu);
 	return 0;

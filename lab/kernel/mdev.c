@@ -122,6 +122,17 @@ static const struct lab_type *type_of(struct mdev_device *dev)
 	return container_of(dev->type, struct lab_mtype, mtype)->type;
 }
 
+/* The register is the vGPU's piece of the GPU's memory. */
+static void keep(struct lab_mdev *mdev)
+{
+	memcpy(lab_vgpu_memory(mdev->vdev.dev), mdev->config + LAB_REGISTER, LAB_REGISTER_SIZE);
+}
+
+static void restore(struct lab_mdev *mdev)
+{
+	memcpy(mdev->config + LAB_REGISTER, lab_vgpu_memory(mdev->vdev.dev), LAB_REGISTER_SIZE);
+}
+
 static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long arg)
 {
 	struct lab_mdev *mdev = container_of(vdev, struct lab_mdev, vdev);
@@ -131,9 +142,13 @@ static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long
 		return device_info((void __user *)arg);
 	case VFIO_DEVICE_GET_REGION_INFO:
 		return region_info((void __user *)arg);
-	case VFIO_DEVICE_RESET:
+	case VFIO_DEVICE_RESET:	/* which clears no framebuffer */
 		lab_migration_reset(&mdev->migration);
-		config_reset(mdev->config, type_of(to_mdev_device(vdev->dev)));
+		scoped_guard(mutex, &mdev->lock) {
+			keep(mdev);
+			config_reset(mdev->config, type_of(to_mdev_device(vdev->dev)));
+			restore(mdev);
+		}
 		return 0;
 	default:
 		return -ENOTTY;
@@ -182,6 +197,7 @@ static int mdev_probe(struct mdev_device *dev)
 			      parent->gpu->framework == LAB_MDEV_VF, &dev->uuid);
 	if (ret)
 		goto put;
+	restore(mdev);
 	dev_set_drvdata(&dev->dev, mdev);
 	ret = vfio_register_emulated_iommu_dev(&mdev->vdev);
 	if (!ret)
@@ -197,6 +213,7 @@ static void mdev_remove(struct mdev_device *dev)
 	struct lab_mdev *mdev = dev_get_drvdata(&dev->dev);
 
 	vfio_unregister_group_dev(&mdev->vdev);
+	keep(mdev);
 	lab_vgpu_destroy(&dev->dev);
 	vfio_put_device(&mdev->vdev);
 }

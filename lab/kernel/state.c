@@ -9,7 +9,7 @@
 static struct kobject *root_kobj, *gpus_kobj;
 static struct proc_dir_entry *proc_root;
 static const char *const faults[] = {
-	"none", "busy", "io", "hang", "open", "instance", "save", "pre-copy", "stop-copy", "resume", "load",
+	"none", "busy", "io", "hang", "open", "instance", "save", "pre-copy", "stop-copy", "resume", "load", "keep",
 };
 
 struct lab_attr {
@@ -76,7 +76,7 @@ static ssize_t creatable_show(struct lab_gpu *gpu, char *buf)
 	return len;
 }
 
-/* "busy|io|open|instance|save|pre-copy|stop-copy|resume|load [TIMES]", "hang [SECONDS]", "none" (also lets a hung create go on) */
+/* "busy|io|open|instance|save|pre-copy|stop-copy|resume|load|keep [TIMES]", "hang [SECONDS]", "none" (also lets a hung create go on) */
 static int fault_create_store(struct lab_gpu *gpu, const char *buf)
 {
 	unsigned int value = 1;

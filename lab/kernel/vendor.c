@@ -29,7 +29,7 @@ static int vendor_open(struct vfio_device *vdev)
 		lab_vgpu_close(vdev->dev);
 		return ret;
 	}
-	memset(vf->written, 0, sizeof(vf->written));
+	memcpy(vf->written, lab_vgpu_memory(vdev->dev), sizeof(vf->written));
 	lab_migration_open(&vf->migration, vf->type);
 	vfio_pci_core_finish_enable(&vf->core);
 	return 0;
@@ -38,6 +38,7 @@ static int vendor_open(struct vfio_device *vdev)
 static void vendor_close(struct vfio_device *vdev)
 {
 	lab_migration_reset(&vf_of(vdev)->migration);
+	memcpy(lab_vgpu_memory(vdev->dev), vf_of(vdev)->written, sizeof(vf_of(vdev)->written));
 	vfio_pci_core_close_device(vdev);
 	lab_vgpu_close(vdev->dev);
 }
@@ -69,10 +70,8 @@ static long vendor_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned lo
 {
 	struct lab_vf *vf = vf_of(vdev);
 
-	if (cmd == VFIO_DEVICE_RESET) {
+	if (cmd == VFIO_DEVICE_RESET)	/* which clears no framebuffer */
 		lab_migration_reset(&vf->migration);
-		memset(vf->written, 0, sizeof(vf->written));
-	}
 	return vfio_pci_core_ioctl(vdev, cmd, arg);
 }
 

@@ -19,11 +19,12 @@
 #define NO_PLACEMENT 0xffff
 #define LAB_REGISTER 0xf8		/* in config space: eight bytes that a guest writes and reads back */
 #define LAB_REGISTER_SIZE 8
+#define LAB_MAX_VGPUS 64
 
 enum lab_framework { LAB_MDEV_PF, LAB_MDEV_VF, LAB_VENDOR_VFIO };
 enum lab_fault {
 	FAULT_NONE, FAULT_BUSY, FAULT_IO, FAULT_HANG, FAULT_OPEN, FAULT_INSTANCE,
-	FAULT_SAVE, FAULT_PRE_COPY, FAULT_STOP_COPY, FAULT_RESUME, FAULT_LOAD,
+	FAULT_SAVE, FAULT_PRE_COPY, FAULT_STOP_COPY, FAULT_RESUME, FAULT_LOAD, FAULT_KEEP,
 };
 
 struct lab_type {
@@ -87,6 +88,7 @@ struct lab_gpu {
 	unsigned int refused;		/* times that they kept somebody from the unbind lock */
 	wait_queue_head_t released;
 	char sensors[LAB_TEXT];
+	u8 memory[LAB_MAX_VGPUS][LAB_REGISTER_SIZE];	/* stands for the framebuffer: a piece for each vGPU, by its number */
 };
 
 struct lab_vgpu {
@@ -96,7 +98,7 @@ struct lab_vgpu {
 	const struct lab_gi *gi;	/* NULL: time-sliced */
 	struct device *parent;		/* the PF or VF that carries it */
 	struct device *owner;		/* the VF or the mdev that is it */
-	u32 instance, placement;
+	u32 instance, placement, piece;	/* piece: of the GPU's memory, the lowest that is free */
 	guid_t uuid;
 	bool open;
 	pid_t pid;			/* of the process that opened it */
@@ -131,6 +133,7 @@ struct lab_vgpu *lab_vgpu_of(struct device *owner);
 int lab_vgpu_create(struct lab_gpu *gpu, const struct lab_type *type, struct device *parent,
 		    struct device *owner, bool single, const guid_t *uuid);
 int lab_vgpu_destroy(struct device *owner);
+u8 *lab_vgpu_memory(struct device *owner);
 const struct lab_type *lab_vgpu_open(struct device *owner);
 void lab_vgpu_close(struct device *owner);
 int lab_vgpu_place(struct lab_vgpu *vgpu, u32 start);
