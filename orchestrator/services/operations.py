@@ -89,7 +89,7 @@ class OperationService:
             if "cancel" not in ways_out(operation):
                 raise Conflict(
                     "operation.not_cancellable",
-                    f"{operation.kind.replace('_', ' ')} cannot be taken back once it has begun",
+                    f"{operation.kind.replace('_', ' ')} cannot be taken back any more",
                     hint="wait until it has ended",
                 )
             if not tx.operations.is_cancelled(operation_id):

@@ -7,11 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
 from orchestrator.core.domain_xml.console import console_log
 from tests.fakes.typed import Outcome
 from tests.lab.conftest import LabHost, lab, listed
@@ -26,6 +28,7 @@ offerings:
   - {name: instance, description: moves, kind: mig_backed, vgpu_type: GRID A100D-1-20C, migratable: true}
 """
 ENDS_WITHIN_S: Final = 900.0
+_OVER: Final = frozenset({"done", "undone"})
 _SOME_MOVED: Final = re.compile(r"(?!0 moved)\S+ moved, ")
 _COUNTED: Final = re.compile(r"^([0-9a-f]{8}) ([0-9a-f]{8})$", re.MULTILINE)
 
@@ -70,17 +73,26 @@ class Site:
         return str(self.product.json("vm", "move", name, "--to", to, "--no-wait", *how)["operation"])
 
     def under_way(self, operation: str) -> None:
-        """Some of the VM has reached the other host."""
-        self._until(operation, lambda shown: any(_SOME_MOVED.match(step["message"]) for step in shown["steps"]))
+        """Some of the VM has reached the other host, and not all: told at once, as the rest may take but a second."""
+        connection = connect_running(self.product.state)
+        assert connection is not None
+        with closing(connection):
+            client, end, seen = Client(connection), time.monotonic() + ENDS_WITHIN_S, None
+            while time.monotonic() < end:
+                shown = client.operation(operation, wait_s=20, since=seen)
+                if any(_SOME_MOVED.match(step["message"]) for step in shown["steps"]):
+                    return
+                assert shown["state"] not in _OVER, shown
+                seen = shown["revision"]
+        raise AssertionError(f"nothing of it is moved: {shown}")
 
     def ended(self, operation: str) -> str:
         """As what; its operator tries it again as long as it is stuck."""
-        over = frozenset({"done", "undone"})
 
         def ended(shown: Any) -> bool:
             if shown["state"] == "stuck":
                 self.product.run("operation", "retry", operation)
-            return shown["state"] in over
+            return shown["state"] in _OVER
 
         return str(self._until(operation, ended)["state"])
 

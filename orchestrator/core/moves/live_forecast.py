@@ -5,6 +5,10 @@ host measured that, and by moves that were measured. Pure.
 QEMU sends memory, and what was written meanwhile, until what is left goes in the longest pause that it was given
 (migration/migration.c, migration_iteration_run); that goes while the guest stands still, and so does the state of
 vGPUs. What is learned of two hosts is how long both take for what this says is to be sent.
+
+A limit on bandwidth holds while the guest runs and not while it stands still (migration_completion lifts it). QEMU
+reckons with it all the same: what may be left for that pause is the limited bandwidth by the longest pause. So that is
+given longer by as much.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from orchestrator.core.units import MIB
 _PAUSE_S: Final = 0.3
 """QEMU's own longest pause (downtime-limit), which a guest that writes makes full use of."""
 _MAX_PAUSE_S: Final = 60.0
+_QEMU_MAX_PAUSE_S: Final = 2000.0
+"""QEMU takes no longer one (MAX_MIGRATE_DOWNTIME_SECONDS, migration/options.c)."""
 _SPARE: Final = 1.2
 """More than the state of vGPUs is expected to take, so that the move ends at the first try."""
 _MAX_WRITTEN: Final = 0.8
@@ -48,7 +54,8 @@ class LiveForecast:
     pause: Forecast | None
 
     max_pause_ms: int
-    """That its guest may stand still for: of the state of its vGPUs, and never learned, for QEMU uses what it gets."""
+    """That its guest may stand still for at the bandwidth at which it is sent: of the state of its vGPUs, and never
+    learned, for QEMU uses what it gets."""
 
 
 def live_forecast(
@@ -57,27 +64,33 @@ def live_forecast(
     """``disk_bytes``: of its disk, that go along. ``measured``: between the same hosts, or of others where none was."""
     usual = per_byte_of([MeasuredCopy(move.sent_bytes, move.seconds) for move in measured])
     slower = 1.0 if usual is None or max_bytes_per_s is None else max(1.0, 1 / (max_bytes_per_s * usual))
-    per_byte = None if usual is None else usual * slower
-    expected, stop = _to_send(load, per_byte)
+    expected, stop = _to_send(load, usual, slower)
     takes, pauses = list[MeasuredCopy](), list[MeasuredCopy]()
     for move in measured:
         sent, last = _to_send(move.load, usual)
         takes.append(MeasuredCopy(sent + move.disk_bytes, move.seconds))
         pauses.append(MeasuredCopy(last, move.pause_s))
-    state_s = _SPARE * (load.device_bytes or 0) * (per_byte or 0)
     return LiveForecast(
-        takes=copy_time(math.ceil((expected + disk_bytes) * slower), takes),
-        pause=copy_time(math.ceil(stop * slower), pauses),
-        max_pause_ms=math.ceil(1000 * min(_PAUSE_S + state_s, _MAX_PAUSE_S)),
+        takes=copy_time(math.ceil((expected - stop + disk_bytes) * slower + stop), takes),
+        pause=copy_time(stop, pauses),
+        max_pause_ms=math.ceil(1000 * _max_pause_s(load.device_bytes or 0, usual, slower, max_bytes_per_s)),
     )
 
 
-def _to_send(load: MoveLoad, per_byte: float | None) -> tuple[int, int]:
-    """Bytes in all, and of them while the guest stands still. ``per_byte``: seconds; None: not known."""
+def _max_pause_s(device: int, usual: float | None, slower: float, max_bytes_per_s: int | None) -> float:
+    if usual is not None:
+        return min(slower * min(_PAUSE_S + _SPARE * device * usual, _MAX_PAUSE_S), _QEMU_MAX_PAUSE_S)
+    unknown_s = _SPARE * device / max_bytes_per_s if max_bytes_per_s else 0.0
+    return min(_PAUSE_S + unknown_s, _QEMU_MAX_PAUSE_S)
+
+
+def _to_send(load: MoveLoad, per_byte: float | None, slower: float = 1.0) -> tuple[int, int]:
+    """Bytes in all, and of them while the guest stands still. ``per_byte``: seconds; None: not known; ``slower``: how
+    much longer a byte takes while the guest runs."""
     device = (load.device_bytes or 0) + _AT_LEAST
     if per_byte is None:
         return load.memory_bytes + device, device
     last = min(load.memory_bytes, _PAUSE_S / per_byte)
-    written = min((load.dirty_per_s or 0) * per_byte, _MAX_WRITTEN)
+    written = min((load.dirty_per_s or 0) * per_byte * slower, _MAX_WRITTEN)
     before = (load.memory_bytes - last) / (1 - written)
     return math.ceil(before + last + device), math.ceil(last + device)
