@@ -96,6 +96,14 @@ class Site:
 
         return str(self._until(operation, ended)["state"])
 
+    def settled(self) -> None:
+        """Both hosts answer, and nothing differs there from what the database has."""
+        end = time.monotonic() + ENDS_WITHIN_S
+        while (said := self.product.run("doctor").out) != "nothing differs\n":
+            assert "host.unreachable" in said, said  # its agent was killed, and is not back yet
+            assert time.monotonic() < end, said
+            time.sleep(1)
+
     def _until(self, operation: str, reached: Callable[[Any], bool]) -> Any:
         end = time.monotonic() + ENDS_WITHIN_S
         while not reached(shown := self.product.json("operation", "show", operation)):

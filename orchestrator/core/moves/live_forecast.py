@@ -29,6 +29,9 @@ _QEMU_MAX_PAUSE_S: Final = 2000.0
 """QEMU takes no longer one (MAX_MIGRATE_DOWNTIME_SECONDS, migration/options.c)."""
 _SPARE: Final = 1.2
 """More than the state of vGPUs is expected to take, so that the move ends at the first try."""
+_TELLS_BANDWIDTH: Final = 256 * MIB
+"""Sent: of what was less the time is that of QEMU's start over there, and a bandwidth reckoned from it would have a
+guest stand still while its memory is sent."""
 _MAX_WRITTEN: Final = 0.8
 """Of the bandwidth: a guest that writes faster is slowed (auto-converge)."""
 _AT_LEAST: Final = MIB
@@ -62,7 +65,8 @@ def live_forecast(
     load: MoveLoad, disk_bytes: int, measured: Sequence[MeasuredMove], *, max_bytes_per_s: int | None = None
 ) -> LiveForecast:
     """``disk_bytes``: of its disk, that go along. ``measured``: between the same hosts, or of others where none was."""
-    usual = per_byte_of([MeasuredCopy(move.sent_bytes, move.seconds) for move in measured])
+    large = [move for move in measured if move.sent_bytes >= _TELLS_BANDWIDTH]
+    usual = per_byte_of([MeasuredCopy(move.sent_bytes, move.seconds) for move in large])
     slower = 1.0 if usual is None or max_bytes_per_s is None else max(1.0, 1 / (max_bytes_per_s * usual))
     expected, stop = _to_send(load, usual, slower)
     takes, pauses = list[MeasuredCopy](), list[MeasuredCopy]()

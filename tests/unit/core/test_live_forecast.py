@@ -83,3 +83,11 @@ def test_before_the_first_move_nothing_is_forecast_and_its_guest_gets_the_pause_
     assert (forecast.takes, forecast.pause, forecast.max_pause_ms) == (None, None, 300)
     held = live_forecast(MoveLoad(memory_bytes=GIB, device_bytes=24 * GIB), 0, [], max_bytes_per_s=100 * MIB)
     assert held.max_pause_ms > 1000 * 24 * 1024 / 100, "the vGPU's state is never little enough to be sent"
+
+
+def test_moves_of_little_say_nothing_of_the_bandwidth_and_let_no_guest_stand_still_for_it() -> None:
+    idle = MeasuredMove(MoveLoad(memory_bytes=4 * GIB, device_bytes=MIB), 0, 3 * MIB, 4.0, 0.4)
+    load = MoveLoad(memory_bytes=64 * GIB, device_bytes=24 * GIB)
+    assert live_forecast(load, 0, [idle] * 3).max_pause_ms == 300, "all of its memory would be sent in that pause"
+    told = MeasuredMove(MoveLoad(memory_bytes=4 * GIB), 0, 4 * GIB, 8.0, 0.4)
+    assert live_forecast(load, 0, [idle, told]).max_pause_ms == pytest.approx(300 + 1.2 * 24_000 * 2, rel=0.01)
