@@ -180,8 +180,15 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "backup policy show": ("backup policy show nightly",),
     "backup policy set": ("backup policy set nightly --keep-daily 14 --all-vms",),
     "backup policy delete": ("backup policy delete nightly",),
-    "backup target create": ("backup target create nas", "backup target create nas --secret-file nas.secret"),
-    "backup target set": ("backup target set nas --max-bytes-per-s 50MiB",),
+    "backup target create": (
+        "backup target create nas",
+        "backup target create nas --secret-file nas.secret",
+        "backup target create s3 --s3 https://s3.example.org/backups --credentials-file s3.key",
+    ),
+    "backup target set": (
+        "backup target set nas --max-bytes-per-s 50MiB",
+        "backup target set s3 --credentials-file s3.key",
+    ),
     "backup target list": ("backup target list",),
     "backup target secret": ("backup target secret nas nas.secret",),
     "backup target delete": ("backup target delete nas",),

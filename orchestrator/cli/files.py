@@ -8,6 +8,8 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from configparser import ConfigParser
+from configparser import Error as ConfigError
 from contextlib import suppress
 from errno import EBADF
 from pathlib import Path
@@ -30,6 +32,24 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
     :raises InvalidInput: ``<what>.unreadable``, ``<what>.too_large``, ``<what>.not_text``
     """
     return _decoded(_content(path, what=what, max_bytes=max_bytes), path, what)
+
+
+def read_keys(path: Path) -> dict[str, str]:
+    """A key of S3, of a file as AWS's tools have it; of its only section, or of ``[default]``.
+
+    :raises InvalidInput: ``credentials_file.unreadable``, …, ``credentials_file.invalid``
+    """
+    text = read_text(path, what="credentials_file", max_bytes=MAX_KEY_BYTES)
+    parser = ConfigParser(interpolation=None, default_section="")
+    try:
+        parser.read_string(text)
+        names = parser.sections()
+        section = parser[names[0] if len(names) == 1 else "default"]
+        return {"access_key": section["aws_access_key_id"], "secret_key": section["aws_secret_access_key"]}
+    except (ConfigError, KeyError):
+        pass  # what it says of it would have lines of the file
+    hint = "[default] in one line, aws_access_key_id = … and aws_secret_access_key = … in the next two"
+    raise InvalidInput("credentials_file.invalid", f"{_name(path)} holds no key of S3", hint=hint)
 
 
 def read_user_data(path: Path) -> str:

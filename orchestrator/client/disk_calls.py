@@ -91,13 +91,17 @@ class DiskCalls:
     def backup_targets(self) -> list[models.BackupTarget]:
         return self._get(path_of("backup-targets"))
 
-    def create_backup_target(self, name: str, secret: str | None = None) -> models.BackupTarget:
-        """Hosts have it mounted at ``backups/NAME`` of the agent's directory. ``secret``: of one that has backups."""
-        return self._post(path_of("backup-targets"), {"name": name} | ({} if secret is None else {"secret": secret}))
+    def create_backup_target(
+        self, name: str, secret: str | None = None, bucket: Body | None = None
+    ) -> models.BackupTarget:
+        """Hosts have it mounted at ``backups/NAME`` of the agent's directory, unless it is a bucket. ``secret``: of one
+        that has backups."""
+        given = {"secret": secret, "bucket": bucket}
+        return self._post(path_of("backup-targets"), {"name": name} | {k: v for k, v in given.items() if v is not None})
 
-    def limit_backup_target(self, name: str, max_bytes_per_s: int) -> models.BackupTarget:
-        """Of each backup that is made there; 0: none."""
-        return self.connection.call("PATCH", path_of("backup-targets", name), {"max_bytes_per_s": max_bytes_per_s})
+    def change_backup_target(self, name: str, values: Body) -> models.BackupTarget:
+        """``max_bytes_per_s`` of each backup that is made there; ``keys`` of its bucket."""
+        return self.connection.call("PATCH", path_of("backup-targets", name), values)
 
     def delete_backup_target(self, name: str) -> None:
         self._delete(path_of("backup-targets", name))

@@ -7,7 +7,21 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, String, Table, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    String,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict, NotFound
@@ -20,7 +34,8 @@ from orchestrator.store.tables import metadata
 backup_targets: Final = Table(
     "backup_targets", metadata,
     Column("name", String(63), primary_key=True), Column("created_at", Float, nullable=False),
-    Column("max_bytes_per_s", BigInteger, nullable=False),
+    Column("max_bytes_per_s", BigInteger, nullable=False), Column("s3", Text, nullable=False),
+    Column("region", String(63), nullable=False), Column("ca", Text, nullable=False),
 )  # fmt: skip
 backups: Final = Table(
     "backups", metadata,
@@ -36,6 +51,11 @@ backups: Final = Table(
 def secret_id(target: str) -> str:
     """Under which the secret of one is kept."""
     return f"backup_target:{target}"
+
+
+def keys_id(target: str) -> str:
+    """Under which the keys of a bucket are kept."""
+    return f"backup_keys:{target}"
 
 
 class Backups:

@@ -280,11 +280,11 @@ def test_what_a_target_may_be_written_in_a_second_is_told_to_hosts(
 
     monkeypatch.setattr("tests.fakes.fake_host.perform_on", heard)
     for limit in (0, 50 * 2**20, 0):
-        assert plane.services.backup_targets.limit("nas", limit).max_bytes_per_s == limit
+        assert plane.services.backup_targets.change("nas", limit).max_bytes_per_s == limit
         do(plane, own.run)
     assert told == [0, 50 * 2**20, 0]
     with pytest.raises(InvalidInput) as slow:
-        plane.services.backup_targets.limit("nas", 1)
+        plane.services.backup_targets.change("nas", 1)
     assert slow.value.code == "backup.limit_invalid"
 
 

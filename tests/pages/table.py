@@ -247,6 +247,8 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl backup target delete nas --yes",
         ),
         elsewhere={
+            "vgpuctl backup target create s3": "with two targets the page's backups would have to name theirs",
+            "vgpuctl backup target set s3": "the same",
             "umask": "hosts in memory have no repository",
             "python3": "the same",
             "restic": "the same",

@@ -11,11 +11,12 @@ from pydantic import Field
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located, started
 from orchestrator.api.paging import PagingOf
-from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, CopiedAnswer, Moment, Name, NameInPath
+from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Moment, Name, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.visibility import watches_pool
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.bucket import MAX_CA, Bucket, BucketKeys
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, Backup, BackupTarget
 from orchestrator.core.vms.disk_snapshot import TakenOf
@@ -23,27 +24,63 @@ from orchestrator.core.vms.disk_snapshot import TakenOf
 IdInPath = Annotated[str, Path(alias="id", max_length=MAX_NAME, description="Its id, or how that begins")]
 
 
+Key = Annotated[str, Field(max_length=MAX_NAME, repr=False)]
+
+
+class BucketKeysBody(StrictForm):
+    """What hosts may read and write in a bucket with. Never shown."""
+
+    access_key: Key
+    """Id of the key."""
+    secret_key: Key
+    """The key."""
+
+
+class BucketBody(StrictForm):
+    """A place that hosts reach by S3."""
+
+    url: str = Field(max_length=1000)
+    """``https://HOST[:PORT]/BUCKET[/PREFIX]``."""
+    region: str = Field(default="", max_length=63, pattern="^[A-Za-z0-9-]*$")
+    """Of the bucket; empty: its storage has none, or us-east-1."""
+    ca: str = Field(default="", max_length=MAX_CA)
+    """Certificates in PEM that its server's is signed by; empty: those that hosts trust."""
+    keys: BucketKeysBody
+    """Hosts are given them with each request."""
+
+
 class CreateBackupTargetBody(StrictForm, example={"name": "nas"}):
-    """A directory that hosts have mounted at ``backups/NAME`` of the agent's directory."""
+    """A directory that hosts have mounted at ``backups/NAME`` of the agent's directory, or a bucket."""
 
     name: Name
     """What it is called."""
     secret: str | None = Field(default=None, max_length=MAX_NAME, repr=False)
     """Of a directory that has backups already, as POST /v1/backup-targets/{name}/secret showed it; null: a new one."""
+    bucket: BucketBody | None = None
+    """null: a directory."""
 
 
-class LimitBackupTargetBody(StrictForm, example={"max_bytes_per_s": 104857600}):
-    """New values."""
+class ChangeBackupTargetBody(StrictForm, example={"max_bytes_per_s": 104857600}):
+    """New values; what is not named stays."""
+
+    max_bytes_per_s: int | None = Field(default=None, ge=0, le=MAX_BYTES_PER_S)
+    """What each backup writes there in a second; 0: as much as goes."""
+    keys: BucketKeysBody | None = None
+    """Of its bucket."""
+
+
+class BackupTargetAnswer(AnswerBody):
+    """A directory that hosts mount, or a bucket, for backups."""
 
     copied_from = (BackupTarget,)
 
-    max_bytes_per_s: int = Field(ge=0, le=MAX_BYTES_PER_S)
-
-
-class BackupTargetAnswer(CopiedAnswer, copies=BackupTarget):
-    """A directory that hosts mount, for backups."""
-
+    name: str
     created_at: Moment
+    max_bytes_per_s: int
+    s3: str | None
+    """Address of the bucket; null: a directory, or for a tenant."""
+    region: str | None
+    """Of the bucket; null for a tenant."""
 
 
 class BackupSecretAnswer(AnswerBody):
@@ -100,22 +137,26 @@ backups = APIRouter(prefix="/backups", tags=["backups"])
 
 
 @targets.get("")
-def list_targets(services: ServicesOf) -> list[BackupTargetAnswer]:
+def list_targets(services: ServicesOf, caller: CallerOf) -> list[BackupTargetAnswer]:
     """List backup targets, by name."""
-    return [BackupTargetAnswer.of(target) for target in services.backup_targets.list()]
+    watching = watches_pool(caller)
+    return [_target_answer(target, watching=watching) for target in services.backup_targets.list()]
 
 
 @targets.post("", status_code=201)
 def create_target(response: Response, body: CreateBackupTargetBody, services: ServicesOf) -> BackupTargetAnswer:
-    """Create a backup target. Hosts that have mounted it have it."""
+    """Create a backup target. Hosts that have mounted it, or reach its bucket, have it."""
     located(response, "backup-targets", body.name)
-    return BackupTargetAnswer.of(services.backup_targets.create(body.name, body.secret))
+    its = body.bucket
+    bucket = None if its is None else Bucket(url=its.url, region=its.region, ca=its.ca, keys=_keys(its.keys))
+    return _target_answer(services.backup_targets.create(body.name, body.secret, bucket))
 
 
 @targets.patch("/{name}")
-def limit_target(name: NameInPath, body: LimitBackupTargetBody, services: ServicesOf) -> BackupTargetAnswer:
-    """Limit a backup target. How much each backup that is made writes there, from the next one on."""
-    return BackupTargetAnswer.of(services.backup_targets.limit(name, body.max_bytes_per_s))
+def change_target(name: NameInPath, body: ChangeBackupTargetBody, services: ServicesOf) -> BackupTargetAnswer:
+    """Change a backup target. How much each backup writes there, and the key of its bucket, from the next one on."""
+    keys = None if body.keys is None else _keys(body.keys)
+    return _target_answer(services.backup_targets.change(name, body.max_bytes_per_s, keys))
 
 
 @targets.delete("/{name}", status_code=204)
@@ -181,6 +222,15 @@ def verify_backup(
 ) -> StartedAnswer:
     """Verify a backup. All of it is read and compared with its digests."""
     return started(response, services.backups.verify(tenant, backup_id))
+
+
+def _keys(body: BucketKeysBody) -> BucketKeys:
+    return BucketKeys(access_key=body.access_key, secret_key=body.secret_key)
+
+
+def _target_answer(target: BackupTarget, *, watching: bool = True) -> BackupTargetAnswer:
+    shown = {"s3": target.s3 or None, "region": target.region} if watching else {"s3": None, "region": None}
+    return BackupTargetAnswer.copied(target, **shown)
 
 
 router = APIRouter()

@@ -12,7 +12,7 @@ from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands import backup_policy
 from orchestrator.cli.commands.vm_views import TAKEN
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.files import MAX_KEY_BYTES, read_text, write_new
+from orchestrator.cli.files import MAX_KEY_BYTES, read_keys, read_text, write_new
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Sort, Tenant, Wait, listed_tenant
 from orchestrator.cli.progress import follow
@@ -21,12 +21,14 @@ from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.client.connection import Json
+from orchestrator.core.bucket import MAX_CA, check_bucket_url
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.units import parse_size, show_size
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, MIN_BYTES_PER_S
 
 app = new_group("Backups of VMs' disks, which outlive VMs and hosts.")
-target_app = new_group("Mounted directories for backups.")
+target_app = new_group("Mounted directories and buckets for backups.")
 app.add_typer(target_app, name="target")
 app.add_typer(backup_policy.app, name="policy")
 
@@ -46,7 +48,18 @@ OldSecret = Annotated[
     typer.Option("--secret-file", metavar="FILE", help="Secret of a directory that has backups; else a new one."),
 ]
 MaxBytes = Annotated[
-    str, typer.Option("--max-bytes-per-s", help="What each backup writes there in a second, like 50MiB; 0: any.")
+    str | None, typer.Option("--max-bytes-per-s", help="What each backup writes there in a second, like 50MiB; 0: any.")
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option("--credentials-file", metavar="FILE", help="Key of the bucket, as in ~/.aws/credentials; - : stdin."),
+]
+Address = Annotated[
+    str | None, typer.Option("--s3", metavar="URL", help="A bucket: https://HOST[:PORT]/BUCKET[/PREFIX].")
+]
+Region = Annotated[str | None, typer.Option("--region", help="Of the bucket, where its storage wants one.")]
+CaFile = Annotated[
+    Path | None, typer.Option("--ca-file", metavar="FILE", help="PEM of whom to trust; else whom hosts trust.")
 ]
 SecretFile = Annotated[Path, typer.Argument(metavar="FILE", help="File that is made, for its owner alone.")]
 
@@ -63,6 +76,7 @@ COLUMNS: Final = (
 )
 TARGETS: Final = (
     field("NAME", "name", Fit.WHOLE),
+    field("S3", "s3"),
     size("LIMIT", "max_bytes_per_s", text=lambda limit: f"{show_size(limit)}/s" if limit else "none"),
     age(),
 )
@@ -127,31 +141,46 @@ def delete(
 
 
 @target_app.command("create")
-def create_target(ctx: typer.Context, name: TargetName, secret_file: OldSecret = None) -> None:
-    """Make a directory known that hosts have mounted for backups.
+def create_target(
+    ctx: typer.Context,
+    name: TargetName,
+    s3: Address = None,
+    credentials_file: Keys = None,
+    region: Region = None,
+    ca_file: CaFile = None,
+    secret_file: OldSecret = None,
+) -> None:
+    """Make a directory or a bucket known that backups go to.
 
-    At /var/lib/vgpuctl-agent/backups/TARGET, of any kind that files may be written to.
+    A directory is mounted on hosts at /var/lib/vgpuctl-agent/backups/TARGET.
     """
     session = session_of(ctx)
+    bucket = _bucket(s3, credentials_file, region, ca_file)
     old = None if secret_file is None else read_text(secret_file, what="secret_file", max_bytes=MAX_KEY_BYTES).strip()
-    made = session.client.create_backup_target(name, old)
+    made = session.client.create_backup_target(name, old, bucket)
     keep = f"keep its secret elsewhere: vgpuctl backup target secret {name} FILE"
     show(made, session.format, lambda: [f"backup target {name} is made", keep], name=name)
 
 
 @target_app.command("set")
-def set_target(ctx: typer.Context, name: TargetName, max_bytes_per_s: MaxBytes) -> None:
-    """Limit how much each backup writes to a target in a second.
+def set_target(
+    ctx: typer.Context, name: TargetName, max_bytes_per_s: MaxBytes = None, credentials_file: Keys = None
+) -> None:
+    """Limit what backups write to a target, or give its bucket another key.
 
     From the next backup on. Agents that do not know it yet refuse it.
     """
     session = session_of(ctx)
-    most = 0 if max_bytes_per_s == "0" else parse_size(
-        max_bytes_per_s, field="max_bytes_per_s", at_least=MIN_BYTES_PER_S, at_most=MAX_BYTES_PER_S
-    )  # fmt: skip
-    target = session.client.limit_backup_target(name, most)
+    values: dict[str, object] = {} if credentials_file is None else {"keys": read_keys(credentials_file)}
+    if max_bytes_per_s is not None:
+        values["max_bytes_per_s"] = 0 if max_bytes_per_s == "0" else parse_size(
+            max_bytes_per_s, field="max_bytes_per_s", at_least=MIN_BYTES_PER_S, at_most=MAX_BYTES_PER_S
+        )  # fmt: skip
+    target = session.client.change_backup_target(name, values)
+    most = target["max_bytes_per_s"]
     limit = f"{show_size(most)} a second" if most else "no limit"
-    show(target, session.format, lambda: [f"backups to target {name} have {limit}"], name=name)
+    keys = "" if credentials_file is None else ", and another key"
+    show(target, session.format, lambda: [f"backups to target {name} have {limit}{keys}"], name=name)
 
 
 @target_app.command("list")
@@ -179,6 +208,17 @@ def delete_target(ctx: typer.Context, name: TargetName, yes: Yes = False) -> Non
     confirm("delete backup target", [name], yes=yes)
     session.client.delete_backup_target(name)
     show({"deleted": name}, session.format, lambda: [f"backup target {name} is deleted"], name=name)
+
+
+def _bucket(s3: str | None, keys: Path | None, region: str | None, ca_file: Path | None) -> dict[str, object] | None:
+    """:raises InvalidInput: ``backup.s3_incomplete``"""
+    if s3 is None and keys is None and region is None and ca_file is None:
+        return None
+    if s3 is None or keys is None:
+        hint = "--s3 https://HOST[:PORT]/BUCKET[/PREFIX] --credentials-file FILE"
+        raise InvalidInput("backup.s3_incomplete", "a bucket needs its address and a key", hint=hint)
+    ca = "" if ca_file is None else read_text(ca_file, what="ca_file", max_bytes=MAX_CA)
+    return {"url": check_bucket_url(s3), "region": region or "", "ca": ca, "keys": read_keys(keys)}
 
 
 def _lines(backup: Json) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.actions.host_actions import DeleteVolume, HostAction
+from orchestrator.core.bucket import Bucket
 
 _SLOWEST_BYTES_PER_S: Final = 20_000_000
 
@@ -18,7 +19,7 @@ class UsesRepository(HostAction):
 
     since = 11
     target: str
-    """Name of what is mounted below the agent's ``backups``."""
+    """Name of what is mounted below the agent's ``backups``, or of the bucket."""
     of_vm: str
     """Id of the VM whose repository it is there."""
     password: str = field(repr=False)
@@ -26,6 +27,8 @@ class UsesRepository(HostAction):
     """Its id."""
     size_bytes: int
     """Of the disk in it."""
+    bucket: Bucket | None = None
+    """None: it is mounted."""
 
     @property
     def limit_s(self) -> int:
@@ -57,8 +60,9 @@ class StoreBackup(UsesRepository):
 
     def inverse(self) -> HostAction:
         return RemoveBackup(
-            target=self.target, of_vm=self.of_vm, password=self.password, backup=self.backup, size_bytes=self.size_bytes
-        )
+            target=self.target, of_vm=self.of_vm, password=self.password, backup=self.backup,
+            size_bytes=self.size_bytes, bucket=self.bucket,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A backup of a VM's disk, in a repository of restic, and the target that holds it: a directory that hosts mount at
-``backups/NAME`` of the agent's. A backup belongs to its VM's tenant, and outlives the VM."""
+``backups/NAME`` of the agent's, or a bucket that is reached by S3. A backup belongs to its VM's tenant, and outlives
+the VM."""
 
 from __future__ import annotations
 
@@ -33,6 +34,12 @@ class BackupTarget:
     """Seconds since the epoch, UTC."""
     max_bytes_per_s: int = 0
     """So much each backup that is made writes there in a second; 0: as much as goes."""
+    s3: str = ""
+    """The bucket, as :class:`~orchestrator.core.bucket.Bucket` has it; empty: a directory."""
+    region: str = ""
+    """Of the bucket; empty: its storage has none, or us-east-1."""
+    ca: str = ""
+    """Certificates in PEM that its server's is signed by; empty: those that hosts trust."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+import ssl
+from dataclasses import dataclass, replace
 from typing import Final
 
+from orchestrator.core.bucket import Bucket, BucketKeys, check_bucket_url
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
@@ -23,11 +25,12 @@ from orchestrator.services.vm_checks import check_idle, check_settled, check_sta
 from orchestrator.services.vms.disk_snapshots import VmSnapshots
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vm_volumes import check_may_change
-from orchestrator.store.backups import secret_id
+from orchestrator.store.backups import keys_id, secret_id
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 _SECRET_BYTES: Final = 32
+_KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 _SECRET: Final = re.compile(f"[0-9a-f]{{{2 * _SECRET_BYTES}}}", re.ASCII)
 
 
@@ -38,33 +41,48 @@ class BackupTargets:
     store: Store
     planner: Planner
 
-    def create(self, name: str, secret: str | None = None) -> BackupTarget:
+    def create(self, name: str, secret: str | None = None, bucket: Bucket | None = None) -> BackupTarget:
         """With a secret that passwords of its repositories are derived from. No host is asked: those that have mounted
-        it have it. ``secret``: of what is mounted there already; None: one is drawn.
+        it, or reach its bucket, have it. ``secret``: of what is there already; None: one is drawn.
 
-        :raises InvalidInput: ``backup_target.name_invalid``, ``backup.secret_invalid``
+        :raises InvalidInput: ``backup_target.name_invalid``, ``backup.secret_invalid``, ``backup.s3_invalid``,
+            ``backup.keys_invalid``, ``backup.ca_invalid``
         :raises Conflict: ``backup.target_exists``"""
         if secret is not None and not _SECRET.fullmatch(secret):
             hint = "'vgpuctl backup target secret NAME FILE' writes it, where the target is known"
             raise InvalidInput("backup.secret_invalid", "that is not the secret of a backup target", hint=hint)
         target = BackupTarget(name=check_name(name, what="backup target"), created_at=self.planner.clock.now())
+        if bucket is not None:
+            _check_ca(bucket.ca)
+            target = replace(target, s3=check_bucket_url(bucket.url), region=bucket.region, ca=bucket.ca)
         with self.store.begin() as tx:
             tx.backups.add_target(target)
             tx.secrets.put(secret_id(name), secret or secrets.token_hex(_SECRET_BYTES))
+            if bucket is not None:
+                tx.secrets.put(keys_id(name), _stored(bucket.keys))
             self._note(tx, "create_backup_target", name)
         return target
 
-    def limit(self, name: str, max_bytes_per_s: int) -> BackupTarget:
-        """From the next backup on; 0: as much as goes. Agents that are older than that refuse what is limited.
+    def change(self, name: str, max_bytes_per_s: int | None = None, keys: BucketKeys | None = None) -> BackupTarget:
+        """From the next backup on; None: it stays. ``max_bytes_per_s``: 0: as much as goes; agents that are older than
+        that refuse what is limited. ``keys``: what hosts are given for its bucket.
 
-        :raises NotFound: ``backup.target_unknown``; :raises InvalidInput: ``backup.limit_invalid``"""
-        if 0 < max_bytes_per_s < MIN_BYTES_PER_S:
+        :raises NotFound: ``backup.target_unknown``; :raises Conflict: ``backup.no_keys``
+        :raises InvalidInput: ``backup.limit_invalid``, ``backup.keys_invalid``"""
+        if max_bytes_per_s is not None and 0 < max_bytes_per_s < MIN_BYTES_PER_S:
             hint = f"0: no limit, or at least {show_size(MIN_BYTES_PER_S)}"
             raise InvalidInput("backup.limit_invalid", "a backup would never end at that", hint=hint)
         with self.store.begin() as tx:
-            tx.backups.target(name)
-            tx.backups.limit_target(name, max_bytes_per_s)
-            self._note(tx, "limit_backup_target", name)
+            target = tx.backups.target(name)
+            if keys is not None and not target.s3:
+                hint = "'vgpuctl backup target list' shows which are buckets"
+                raise Conflict("backup.no_keys", f"backup target {name} is a directory, which has no key", hint=hint)
+            if keys is not None:
+                tx.secrets.put(keys_id(name), _stored(keys))
+                self._note(tx, "rotate_backup_keys", name)
+            if max_bytes_per_s is not None:
+                tx.backups.limit_target(name, max_bytes_per_s)
+                self._note(tx, "limit_backup_target", name)
             return tx.backups.target(name)
 
     def list(self) -> tuple[BackupTarget, ...]:
@@ -89,6 +107,7 @@ class BackupTargets:
             tx.backups.target(name)
             tx.backups.remove_target(name)
             tx.secrets.remove(secret_id(name))
+            tx.secrets.remove(keys_id(name))
             self._note(tx, "delete_backup_target", name)
 
     def _note(self, tx: Transaction, action: str, name: str) -> None:
@@ -222,6 +241,23 @@ def known_target(tx: Transaction, name: str | None) -> str:
         hint = f"say which: --target, {names}" if known else names
         raise InvalidInput("backup.which_target", f"there are {len(known)} backup targets", hint=hint)
     return known[0] if name is None else tx.backups.target(name).name
+
+
+def _stored(keys: BucketKeys) -> str:
+    """:raises InvalidInput: ``backup.keys_invalid``"""
+    if not all(_KEY.fullmatch(key) for key in (keys.access_key, keys.secret_key)):
+        hint = "the file is like ~/.aws/credentials: [default], aws_access_key_id = …, aws_secret_access_key = …"
+        raise InvalidInput("backup.keys_invalid", "that is no key of S3", hint=hint)
+    return f"{keys.access_key}\n{keys.secret_key}"
+
+
+def _check_ca(ca: str) -> None:
+    """:raises InvalidInput: ``backup.ca_invalid``"""
+    try:
+        ssl.create_default_context(cadata=ca or None)
+    except (ssl.SSLError, ValueError) as error:
+        hint = "--ca-file takes PEM: -----BEGIN CERTIFICATE----- and what follows"
+        raise InvalidInput("backup.ca_invalid", "these are no certificates to trust", hint=hint) from error
 
 
 def _check_finished(backup: Backup) -> None:

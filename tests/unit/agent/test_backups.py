@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent import copies
-from orchestrator.agent.images import backups as agent_backups
+from orchestrator.agent.images import repository as agent_backups
 from orchestrator.agent.process import Finished, run
 from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, UsesRepository, VerifyBackup
 from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapshot
@@ -116,8 +116,7 @@ class Site:
         return {path.name for path in self.volumes.iterdir()}
 
 
-@pytest.fixture
-def site(furnished: Bench) -> Site:
+def furnished_site(furnished: Bench) -> Site:
     vm = furnished.vm
     (image,) = furnished.storage.paths.images.iterdir()
     furnished.do(DeleteVolume(vm=vm, volume=f"{vm}.qcow2"))
@@ -128,6 +127,11 @@ def site(furnished: Bench) -> Site:
     made.mount()
     made.write(b"\xab" * 2**16 + os.urandom(8 * 2**20), 4 * 2**20)
     return made
+
+
+@pytest.fixture
+def site(furnished: Bench) -> Site:
+    return furnished_site(furnished)
 
 
 def test_one_writes_no_more_in_a_second_than_it_may(site: Site) -> None:
