@@ -28,7 +28,7 @@ from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.actions.backups import RemoveBackup, VerifyBackup
+from orchestrator.core.actions.backups import FindRepositories, ListBackups, RemoveBackup, VerifyBackup
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -332,8 +332,8 @@ def _is_newer(token: FencingToken, than: FencingToken) -> bool:
 def _turn_of(action: HostAction) -> str:
     """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer, and what takes
     long: to a backup, and to a data volume that is copied, whose removal ends that, and waits for one that makes it."""
-    if isinstance(action, VerifyBackup | RemoveBackup):
-        return f"backup {action.backup}"
+    if isinstance(action, VerifyBackup | RemoveBackup | FindRepositories | ListBackups):
+        return f"backup {getattr(action, 'backup', '')}"
     if isinstance(action, CreateDataVolume | CopyDataVolume | ReplaceDataVolume | DeleteDataVolume):
         return f"volume {action.volume}"
     if isinstance(action, DeclarePool | WithdrawPool):

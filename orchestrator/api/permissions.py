@@ -64,6 +64,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/backup-targets": Rule("pool", _OPERATE),
     "PATCH /v1/backup-targets/{name}": Rule("pool", _OPERATE),
     "DELETE /v1/backup-targets/{name}": Rule("pool", _OPERATE),
+    "POST /v1/backup-targets/{name}/import": Rule("pool", _OPERATE),
     "POST /v1/backup-targets/{name}/secret": Rule("pool", _ADMIN),
     "GET /v1/backup-policies": Rule("list", _SEE),
     "POST /v1/backup-policies": Rule("body", _USE),

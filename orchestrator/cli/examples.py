@@ -189,6 +189,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "backup target set nas --max-bytes-per-s 50MiB",
         "backup target set s3 --credentials-file s3.key",
     ),
+    "backup target import": (
+        "backup target import nas --tenant research",
+        "backup target import nas --tenant research --of-tenant default",
+    ),
     "backup target list": ("backup target list",),
     "backup target secret": ("backup target secret nas nas.secret",),
     "backup target delete": ("backup target delete nas",),

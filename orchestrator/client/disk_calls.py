@@ -106,6 +106,10 @@ class DiskCalls:
     def delete_backup_target(self, name: str) -> None:
         self._delete(path_of("backup-targets", name))
 
+    def import_backups(self, name: str, tenant: str, **how: str) -> models.Started:
+        """For ``tenant``: ``of_tenant`` as it was called when they were made, by ``host``."""
+        return self._post(path_of("backup-targets", name, "import"), {"tenant": tenant, **how})
+
     def backup_secret(self, name: str) -> models.BackupSecret:
         """What passwords of a target's repositories are derived from."""
         return self._ask(path_of("backup-targets", name, "secret"), {})

@@ -85,6 +85,7 @@ KINDS = frozenset(
         "restore_backup",
         "verify_backup",
         "delete_backup",
+        "import_backups",
         "attach_network",
         "detach_network",
         "delete_volume",

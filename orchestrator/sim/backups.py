@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backups of VMs' disks, as an agent stores and fetches them. All hosts in memory reach every target, and each action
-is done at once."""
+is done at once; none has backups that its server does not know of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, UsesRepository, VerifyBackup
+from orchestrator.core.actions.backups import (
+    FetchBackup,
+    FindRepositories,
+    ListBackups,
+    RemoveBackup,
+    StoreBackup,
+    UsesRepository,
+    VerifyBackup,
+)
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.errors import NotFound
 from orchestrator.sim.machine import DONE, SimulatedMachine, may_die
@@ -48,4 +56,6 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     FetchBackup: _fetch,
     VerifyBackup: lambda machine, action: DONE if action.given_up else _check(machine, action),
     RemoveBackup: _remove,
+    FindRepositories: lambda _machine, _action: ActionResult(changed=False, message="[]"),
+    ListBackups: lambda _machine, _action: ActionResult(changed=False, message="[]"),
 }

@@ -57,8 +57,8 @@ from tests.fakes.fake_whole_gpus import WHOLE_GPUS
 
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
     before = copy.deepcopy(machine.__dict__)
-    (fake_pools.handler(action) or HANDLERS[type(action)])(machine, action)
-    return cleaned.result_of(action, before != machine.__dict__, fake_data_volumes.resumed(before, action))
+    listing = (fake_pools.handler(action) or HANDLERS[type(action)])(machine, action)
+    return listing or cleaned.result_of(action, before != machine.__dict__, fake_data_volumes.resumed(before, action))
 
 
 def _make_vgpu(machine: FakeMachine, action: MakeVgpu) -> None:
@@ -363,7 +363,7 @@ def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
     gpu.enabled = False
 
 
-HANDLERS: dict[type[HostAction], Callable[..., None]] = {
+HANDLERS: dict[type[HostAction], Callable[..., ActionResult | None]] = {
     SettleLedger: _settle,
     AcceptGpus: accept,
     MakeVgpu: _make_vgpu,

@@ -3,10 +3,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
-from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, UsesRepository, VerifyBackup
-from orchestrator.core.actions.host_actions import HostAction
+from orchestrator.core.actions.backups import (
+    FetchBackup,
+    FindRepositories,
+    ListBackups,
+    RemoveBackup,
+    StoreBackup,
+    UsesRepository,
+    VerifyBackup,
+)
+from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.errors import Fatal, NotFound
 from tests.fakes.fake_machine import FakeMachine
 
@@ -21,11 +31,40 @@ def password_of(backup_id: str) -> str:
     return f"password: {backup_id}"
 
 
+def name_of(backup_id: str) -> str:
+    """Under which the VM's id, the size of its disk and its name are."""
+    return f"name: {backup_id}"
+
+
+def _named(machine: FakeMachine) -> list[tuple[str, str, int, str]]:
+    """Backup, VM, size, TENANT/NAME of each."""
+    named = [
+        (key.removeprefix("name: "), *text.split()) for key, text in machine.written.items() if key[:6] == "name: "
+    ]
+    return [(backup, vm, int(size), name) for backup, vm, size, name in named]
+
+
+def _find(machine: FakeMachine, _: FindRepositories) -> ActionResult:
+    return ActionResult(changed=False, message=json.dumps(sorted({vm for _, vm, *_ in _named(machine)})))
+
+
+def _list(machine: FakeMachine, action: ListBackups) -> ActionResult:
+    its = [(backup, size, name) for backup, vm, size, name in _named(machine) if vm == action.of_vm]
+    if any(machine.written[password_of(backup)] != action.password for backup, *_ in its):
+        raise Fatal("backup.password", "the repository has another password")
+    found = [
+        (backup, "2026-11-30T10:47:55.048701574Z", size, name.partition("/")[2])
+        for backup, size, name in its if name.startswith(f"{action.tenant}/")
+    ]  # fmt: skip
+    return ActionResult(changed=False, message=json.dumps(found))
+
+
 def _store(machine: FakeMachine, action: StoreBackup) -> None:
     if action.volume not in machine.volumes:
         raise NotFound("snapshot.missing", "the snapshot is not on the host")
     machine.written.setdefault(key_of(action.backup), machine.written[action.volume])
     machine.written.setdefault(password_of(action.backup), action.password)
+    machine.written.setdefault(name_of(action.backup), f"{action.of_vm} {action.size_bytes} {action.vm_name}")
 
 
 def _content(machine: FakeMachine, action: UsesRepository) -> str:
@@ -50,9 +89,12 @@ def _verify(machine: FakeMachine, action: VerifyBackup) -> None:
 def _remove(machine: FakeMachine, action: RemoveBackup) -> None:
     machine.written.pop(key_of(action.backup), None)
     machine.written.pop(password_of(action.backup), None)
+    machine.written.pop(name_of(action.backup), None)
 
 
-HANDLERS: dict[type[HostAction], Callable[..., None]] = {
+HANDLERS: dict[type[HostAction], Callable[..., Any]] = {
+    FindRepositories: _find,
+    ListBackups: _list,
     StoreBackup: _store,
     FetchBackup: _fetch,
     VerifyBackup: _verify,

@@ -52,11 +52,25 @@ def remove(plane: ControlPlane) -> str | None:
     return plane.services.backups.delete("default", the_backup(plane).id).operation
 
 
+def without_records(prepare_vm: Prepare) -> Prepare:
+    def prepare(plane: ControlPlane) -> None:
+        with_backup(prepare_vm)(plane)
+        with plane.store.begin() as tx:
+            tx.backups.remove(the_backup(plane).id)
+
+    return prepare
+
+
+def bring_in(plane: ControlPlane) -> str | None:
+    return plane.services.backups.bring_in("nas", "default", "default").operation
+
+
 CASES: tuple[Case, ...] = (
     ("back up running", "back_up_vm", with_target(running(L40S_HOST)), run),
     ("back up stopped", "back_up_vm", with_target(stopped(T4_HOST)), run),
     ("restore backup", "restore_backup", with_backup(stopped(L40S_HOST)), restore),
     ("verify backup", "verify_backup", with_backup(running(T4_HOST)), verify),
     ("delete backup", "delete_backup", with_backup(running(T4_HOST)), remove),
+    ("import backups", "import_backups", without_records(running(T4_HOST)), bring_in),
     ("delete with backup", "delete_vm", with_backup(running(T4_HOST)), delete),
 )

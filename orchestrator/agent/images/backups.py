@@ -4,6 +4,7 @@ in it is the disk as its guest sees it: no header that a guest's QEMU could have
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -13,14 +14,16 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.agent.images import files
-from orchestrator.agent.images.bucket import BucketRepository
+from orchestrator.agent.images.bucket import BucketRepository, Objects
 from orchestrator.agent.images.disk_images import from_raw, image_format_of, read_header, to_raw
 from orchestrator.agent.images.pool_mounts import is_mounted
-from orchestrator.agent.images.repository import MountedRepository, Repository
+from orchestrator.agent.images.repository import MountedRepository, Repository, listed
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.process import PROGRAMS
 from orchestrator.core.actions.backups import (
     FetchBackup,
+    FindRepositories,
+    ListBackups,
     RemoveBackup,
     StoreBackup,
     UsesRepository,
@@ -29,11 +32,14 @@ from orchestrator.core.actions.backups import (
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.bucket import Bucket, check_bucket_url
 from orchestrator.core.errors import Conflict, Fatal, NotFound
-from orchestrator.core.vms.backup import DIRECTORY
+from orchestrator.core.vms.backup import DIRECTORY, REPOSITORY
 
 _MEASURED_EVERY: Final = 64 * 2**20
 """Bytes of a backup that comes: who fills a host's disk has the VMs on it stopped."""
 _HOLE: Final = 64 * 1024
+_MAX_REPOSITORIES: Final = 5000
+_MAX_OF_ONE: Final = 1000
+"""Backups, of which an answer tells."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,8 @@ class BackupsOfDisks:
         files.check_free(source.parent, files.taken(source) + files.taken(base))
         with files.scratch(source) as raw:
             to_raw(source, raw, base=base, base_format=image_format_of(base), limit_s=limit, ended=ended)
-            return ActionResult(changed=True, message=repository.add(raw, action.backup, action.max_bytes_per_s))
+            added = repository.add(raw, (action.backup, action.vm_name), action.max_bytes_per_s)
+            return ActionResult(changed=True, message=added)
 
     def fetch(self, action: FetchBackup, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``backup.missing``, ``backup.no_target``, ``backup.no_restic``
@@ -100,6 +107,21 @@ class BackupsOfDisks:
         """Gone already is fine; unchanged where there is no repository."""
         return ActionResult(changed=self._repository(action, ended).remove(action.backup))
 
+    def find(self, action: FindRepositories) -> ActionResult:
+        """:raises NotFound: ``backup.no_target``; :raises Fatal: ``backup.failed``; and those of a bucket"""
+        if action.bucket is not None:
+            check_bucket_url(action.bucket.url)
+            names = [name.removesuffix("/") for name in Objects(action.bucket).names("", directories=True)]
+        else:
+            names = listed(self._mounted(action.target))
+        vms = sorted(name for name in names if REPOSITORY.fullmatch(name))
+        return ActionResult(changed=False, message=json.dumps(vms[:_MAX_REPOSITORIES]))
+
+    def list(self, action: ListBackups, ended: threading.Event) -> ActionResult:
+        """The newest ones. :raises Fatal: ``backup.password``, ``backup.failed``"""
+        listing = self._repository(action, ended).listed(action.tenant)
+        return ActionResult(changed=False, message=json.dumps(listing[-_MAX_OF_ONE:]))
+
     @property
     def handlers(self) -> dict[type[HostAction], Callable[..., ActionResult]]:
         return {
@@ -107,22 +129,30 @@ class BackupsOfDisks:
             FetchBackup: self.fetch,
             VerifyBackup: self.verify,
             RemoveBackup: self.remove,
+            FindRepositories: self.find,
+            ListBackups: self.list,
         }
 
     def _repository(self, action: UsesRepository, ended: threading.Event) -> Repository:
         """:raises NotFound: ``backup.no_restic``, ``backup.no_target``: where nothing is mounted it would be the
         host's own disk"""
         vm, common = files.check_file_name(action.of_vm), (action.password, ended, action.limit_s)
-        target = self.storage.paths.backups / files.check_file_name(action.target)
-        if action.bucket is None and not is_mounted(self.storage.paths, target):
-            hint = f"mount it at {DIRECTORY}/{action.target} of the agent's directory, /var/lib/vgpuctl-agent"
-            raise NotFound("backup.no_target", f"backup target {action.target} is not mounted on the host", hint=hint)
+        target = self._mounted(action.target) if action.bucket is None else Path()
         if shutil.which("restic", path=PROGRAMS) is None:
             hint = "install the package restic there: 'playbooks/prepare-host.yml' does"
             raise NotFound("backup.no_restic", "restic is not installed on the host", hint=hint)
         if action.bucket is None:
             return MountedRepository(*common, target / vm)
-        return BucketRepository(*common, action.bucket, vm, self._written_ca(action.target, action.bucket))
+        ca_file = self._written_ca(files.check_file_name(action.target), action.bucket)
+        return BucketRepository(*common, action.bucket, vm, ca_file)
+
+    def _mounted(self, name: str) -> Path:
+        """:raises NotFound: ``backup.no_target``"""
+        target = self.storage.paths.backups / files.check_file_name(name)
+        if not is_mounted(self.storage.paths, target):
+            hint = f"mount it at {DIRECTORY}/{name} of the agent's directory, /var/lib/vgpuctl-agent"
+            raise NotFound("backup.no_target", f"backup target {name} is not mounted on the host", hint=hint)
+        return target
 
     def _written_ca(self, target: str, bucket: Bucket) -> Path:
         """The file of them, which is public; there may be none of a bucket that hosts trust anyway."""

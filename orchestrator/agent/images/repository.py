@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -22,6 +22,8 @@ _LIMITS: Final = ("prlimit", "--as=4294967296", "--core=0", "--", "nice", "-n", 
 _ENVIRONMENT: Final = {"GOMAXPROCS": "2", "RESTIC_PROGRESS_FPS": "0.01"}
 _STAT_S: Final = 60.0
 """Whether a repository is there is known by then, or the target does not answer."""
+_MAX_NAMES: Final = 2**20
+"""Bytes of them, of a target."""
 _SIGNS: Final[tuple[tuple[str, type[VgpuctlError], str, str, str], ...]] = (
     ("already locked", Retryable, "backup.busy", "another run of restic has the repository",
      "wait for it; the lock of one that died on another host ends after half an hour"),
@@ -90,12 +92,30 @@ class Repository(ABC):
             raise
         return False
 
-    def add(self, file: Path, tag: str, max_bytes_per_s: int) -> str:
+    def listed(self, tenant: str) -> list[tuple[str, str, int, str]]:
+        """Of the tenant as it was called when they were made: tag, time, bytes of the disk, name of the VM."""
+        listing = []
+        for snapshot in json.loads(self._printed("snapshots", "--no-lock", "--json")):
+            tags = [str(tag) for tag in snapshot.get("tags") or ()]
+            of = next(iter(tags[1:]), "")
+            if of.startswith(f"{tenant}/"):
+                nodes = self._printed("ls", "--no-lock", "--json", str(snapshot["id"])).splitlines()
+                sizes = [int(node["size"]) for node in map(json.loads, nodes) if node.get("name") == _FILE]
+                listing.append((tags[0], str(snapshot["time"]), sum(sizes), of.partition("/")[2]))
+        return listing
+
+    def _printed(self, *words: str) -> str:
+        """All of it. A repository of years has long lists."""
+        pieces: list[bytes] = []
+        self._pour(pieces.append, *words)
+        return b"".join(pieces).decode(errors="replace")
+
+    def add(self, file: Path, tags: Iterable[str], max_bytes_per_s: int) -> str:
         """By how many bytes it grew. ``max_bytes_per_s``: written there; 0: as much as goes."""
         limit = ("--limit-upload", str(max_bytes_per_s // 1024)) if max_bytes_per_s else ()
         with file.open("rb") as disk:
             file_words = ("--stdin", "--stdin-filename", _FILE)
-            words = ("backup", *limit, "--json", "--host", "vgpuctl", "--tag", tag, *file_words)
+            words = ["backup", *limit, "--json", "--host", "vgpuctl", *(f"--tag={tag}" for tag in tags), *file_words]
             output = self._unlocked(lambda: self._run(*words, stdin=disk))  # nothing is read before it has the lock
         summary = next(line for line in reversed(output.splitlines()) if '"summary"' in line)
         return str(json.loads(summary)["data_added"])
@@ -107,7 +127,10 @@ class Repository(ABC):
         snapshots = self.tagged(tag)
         if not snapshots:
             raise _error_of("no snapshot")
-        argv = self._argv("dump", "--no-lock", snapshots[-1], f"/{_FILE}")
+        self._pour(take, "dump", "--no-lock", snapshots[-1], f"/{_FILE}")
+
+    def _pour(self, take: Callable[[bytes], object], *words: str) -> None:
+        argv = self._argv(*words)
         try:
             finished = pour(argv, take, limit_s=self.limit_s, ended=self.ended, environment=self._environment())
         except ChildHangs as error:
@@ -198,6 +221,16 @@ class MountedRepository(Repository):
         self._done("init", at=str(part))
         part.rename(self.directory)
         files.sync(self.directory.parent)
+
+
+def listed(directory: Path) -> list[str]:
+    """Names in it; a child looks, as a target may not answer.
+
+    :raises Unknown: ``backup.hung``; :raises Fatal: ``backup.failed``"""
+    try:
+        return _judge(run(["ls", "-1", "--", str(directory)], limit_s=_STAT_S, most_bytes=_MAX_NAMES)).splitlines()
+    except ChildHangs as error:
+        raise _hung(error) from error
 
 
 def _judge(finished: Finished) -> str:

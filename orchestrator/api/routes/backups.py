@@ -90,6 +90,17 @@ class BackupSecretAnswer(AnswerBody):
     """The password of a VM's repository is the HMAC-SHA-256 of the VM's id with it, in hexadecimal digits."""
 
 
+class ImportBackupsBody(StrictForm, example={"tenant": "default"}):
+    """Whose backups that a target has, and this site does not know of, shall be."""
+
+    tenant: Name
+    """Who has them from now on."""
+    of_tenant: Name | None = None
+    """What their tenant was called when they were made; null: the same."""
+    host: Name | None = None
+    """Which looks; null: any that is ready."""
+
+
 class CreateBackupBody(StrictForm, example={"vm": "train"}):
     """A backup of a VM's disk."""
 
@@ -169,6 +180,15 @@ def delete_target(name: NameInPath, services: ServicesOf) -> None:
 def show_secret(name: NameInPath, services: ServicesOf) -> BackupSecretAnswer:
     """Show a target's secret. Without it nobody reads the backups there; that it was shown is audited."""
     return BackupSecretAnswer(secret=services.backup_targets.secret(name))
+
+
+@targets.post("/{name}/import", status_code=202)
+def import_backups(
+    response: Response, name: NameInPath, body: ImportBackupsBody, services: ServicesOf
+) -> StartedAnswer:
+    """Import backups of a target. Of another site, or of a database that was lost; what is known already stays."""
+    of_tenant = body.tenant if body.of_tenant is None else body.of_tenant
+    return started(response, services.backups.bring_in(name, body.tenant, of_tenant, body.host))
 
 
 @backups.get("")

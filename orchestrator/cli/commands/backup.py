@@ -14,7 +14,7 @@ from orchestrator.cli.commands.vm_views import TAKEN
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import MAX_KEY_BYTES, read_keys, read_text, write_new
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Sort, Tenant, Wait, listed_tenant
+from orchestrator.cli.parameters import AllTenants, ListTenant, Name, OnlyHost, Sort, Tenant, Wait, listed_tenant
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
@@ -60,6 +60,9 @@ Address = Annotated[
 Region = Annotated[str | None, typer.Option("--region", help="Of the bucket, where its storage wants one.")]
 CaFile = Annotated[
     Path | None, typer.Option("--ca-file", metavar="FILE", help="PEM of whom to trust; else whom hosts trust.")
+]
+OfTenant = Annotated[
+    str | None, typer.Option("--of-tenant", help="What their tenant was called when they were made; else the same.")
 ]
 SecretFile = Annotated[Path, typer.Argument(metavar="FILE", help="File that is made, for its owner alone.")]
 
@@ -181,6 +184,29 @@ def set_target(
     limit = f"{show_size(most)} a second" if most else "no limit"
     keys = "" if credentials_file is None else ", and another key"
     show(target, session.format, lambda: [f"backups to target {name} have {limit}{keys}"], name=name)
+
+
+@target_app.command("import")
+def import_backups(
+    ctx: typer.Context,
+    name: TargetName,
+    tenant: Tenant = "default",
+    of_tenant: OfTenant = None,
+    host: OnlyHost = None,
+    wait: Wait = True,
+) -> None:
+    """Make backups known that a target has and this site does not know of.
+
+    Of another site, or of a database that was lost. They are the tenant's that is named.
+    """
+    session = session_of(ctx)
+    how = {key: value for key, value in (("of_tenant", of_tenant), ("host", host)) if value is not None}
+    started = session.client.import_backups(name, tenant, **how)
+    if not wait:
+        show(started, session.format, lambda: [f"operation {started['operation']} works on it"], name=name)
+        return
+    ended = follow(session, str(started["operation"]))
+    show(ended, session.format, lambda: [shown(ended["steps"][0]["message"])], name=name)
 
 
 @target_app.command("list")

@@ -45,6 +45,8 @@ class StoreBackup(UsesRepository):
     """File name of the VM's disk."""
     volume: str
     """File name of the snapshot of it."""
+    vm_name: str
+    """TENANT/NAME of the VM, for whoever finds it in the repository."""
     max_bytes_per_s: int = 0
     """Written to the target; 0: as much as goes."""
 
@@ -94,3 +96,26 @@ class RemoveBackup(UsesRepository):
     """Take a backup out of its repository, and what no other one needs. Unchanged: the host has no such repository."""
 
     no_inverse = "what was in it is gone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindRepositories(HostAction):
+    """Look which VMs have one in a target; the result's message is a list of their ids, in JSON."""
+
+    since = 11
+    target: str
+    bucket: Bucket | None = None
+    """None: it is mounted."""
+
+    no_inverse = "nothing is changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListBackups(UsesRepository):
+    """Look which backups a repository has; the result's message is a list in JSON, of id, time in RFC 3339, size of the
+    disk in bytes and the VM's name each. ``backup`` is empty."""
+
+    tenant: str
+    """Whose, as was written there when they were made."""
+
+    no_inverse = "nothing is changed"

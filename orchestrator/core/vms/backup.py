@@ -6,6 +6,7 @@ the VM."""
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,8 @@ MAX_OF_TENANT: Final = 10_000
 """Backups, in all targets."""
 MIN_BYTES_PER_S: Final = 1024**2
 MAX_BYTES_PER_S: Final = 1024**4
+REPOSITORY: Final = re.compile("[0-9a-f-]{36}", re.ASCII)
+"""Name of one in its target: the VM's id."""
 _SHORTEST_ID: Final = 6
 """Digits of an id by which a backup may be called."""
 

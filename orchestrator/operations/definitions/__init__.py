@@ -46,6 +46,7 @@ DEFINITIONS: dict[str, Definition] = {
         backups.RESTORE_BACKUP,
         backups.VERIFY_BACKUP,
         backups.DELETE_BACKUP,
+        backups.IMPORT_BACKUPS,
         vms.ATTACH_NETWORK,
         vms.DETACH_NETWORK,
         vms.CONVERT_NETWORK,

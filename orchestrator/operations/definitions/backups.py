@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import backups, disk_snapshots, vm_record
+from orchestrator.operations.steps import backup_import, backups, disk_snapshots, vm_record
 
 BACK_UP_VM = Definition(
     kind="back_up_vm",
@@ -44,3 +44,8 @@ DELETE_BACKUP = Definition(
     abandoned=backups.forget,
     forward_only=True,
 )
+
+IMPORT_BACKUPS = Definition(
+    kind="import_backups", steps=(backup_import.IMPORT,), stuck=lambda _: None, abandoned=lambda _: None
+)
+"""About the target."""

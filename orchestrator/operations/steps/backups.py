@@ -34,15 +34,18 @@ def _members(context: Context) -> dict[str, Any]:
     """What every action on the backup says. The password is read for each, and kept nowhere."""
     target, vm = context.text("backup_target"), context.text("of_vm")
     with context.world.store.read() as tx:
-        secret, backup = tx.secrets.get(secret_id(target)), tx.backups.find(_id(context))
-        bucket = _bucket(tx, target)
+        backup, opened = tx.backups.find(_id(context)), repository_of(tx, target, vm)
     size = 0 if backup is None else backup.size_bytes
-    password = repository_password(secret, vm)
-    members = {"target": target, "of_vm": vm, "password": password, "backup": _id(context), "size_bytes": size}
-    return members if bucket is None else {**members, "bucket": bucket}
+    return {**opened, "backup": _id(context), "size_bytes": size}
 
 
-def _bucket(tx: Transaction, name: str) -> Bucket | None:
+def repository_of(tx: Transaction, target: str, vm: str) -> dict[str, Any]:
+    """What opens it."""
+    password = repository_password(tx.secrets.get(secret_id(target)), vm)
+    return {"target": target, "of_vm": vm, "password": password, "bucket": bucket_of(tx, target)}
+
+
+def bucket_of(tx: Transaction, name: str) -> Bucket | None:
     """With its keys. None: the target is mounted."""
     target = tx.backups.target(name)
     if not target.s3:
@@ -79,7 +82,7 @@ def _store(context: Context) -> str:
     vm, members = context.known_vm(), _members(context)
     with context.world.store.read() as tx:
         most = tx.backups.target(members["target"]).max_bytes_per_s
-    stored = StoreBackup(disk=vm.volume, volume=file_of(context), max_bytes_per_s=most, **members)
+    stored = StoreBackup(disk=vm.volume, volume=file_of(context), vm_name=vm.full_name, max_bytes_per_s=most, **members)
     message = copied(context, stored).message
     added = int(message) if message.isdecimal() else None
     taken_of = next(its.taken_of for its in vm.snapshots if its.id == context.text("snapshot_id")) or "stopped"

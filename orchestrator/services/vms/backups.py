@@ -21,6 +21,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import Started
+from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
 from orchestrator.services.vms.disk_snapshots import VmSnapshots
 from orchestrator.services.vms.planning import Planner
@@ -197,6 +198,25 @@ class VmBackups:
         :raises NotFound: ``backup.unknown``; :raises Conflict: ``backup.unfinished``
         :raises NoCapacity: ``backup.no_host``"""
         return self._about(tenant, backup_id, "delete_backup")
+
+    def bring_in(self, target: str, tenant: str, of_tenant: str, host: str | None = None) -> Started:
+        """Records of what a target has of ``of_tenant``, as it was called there, for ``tenant``. ``host``: which looks;
+        None: any that is ready.
+
+        :raises NotFound: ``backup.target_unknown``, ``tenant.unknown``
+        :raises NoCapacity: ``backup.no_host``; :raises Conflict: ``operation.running``: it goes on already"""
+        with self.store.begin() as tx:
+            known_tenant(tx, tenant)
+            name, ready = tx.backups.target(target).name, [host.name for host in tx.observations.ready()]
+            chosen = next((each for each in ready if host in {None, each}), None)
+            if chosen is None:
+                which = "no host" if host is None else f"host {host[:63]!a} is not one that"
+                raise NoCapacity("backup.no_host", f"{which} is ready", hint="'vgpuctl host list' shows them")
+            subject = f"backups of {name}"
+            operation = new_operation("import_backups", subject, clock=self.planner.clock, ids=self.planner.ids)
+            inputs: dict[str, object] = {"backup_target": name, "tenant": tenant, "of_tenant": of_tenant}
+            record(tx, operation, host=chosen, inputs=inputs)
+        return self._submitted(Started(operation=operation.id, name=name))
 
     def _about(self, tenant: str, backup_id: str, kind: str) -> Started:
         with self.store.begin() as tx:

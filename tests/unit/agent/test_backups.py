@@ -84,7 +84,9 @@ class Site:
         return snapshot_file(self.bench.vm, f"{number:036}")
 
     def store_of(self, number: int) -> StoreBackup:
-        return StoreBackup(disk=self.disk.name, volume=self.snapshot(number), **self.members(number))
+        return StoreBackup(
+            disk=self.disk.name, volume=self.snapshot(number), vm_name="default/train", **self.members(number)
+        )
 
     def take(self, number: int) -> StoreBackup:
         vm, volume = self.bench.vm, self.snapshot(number)

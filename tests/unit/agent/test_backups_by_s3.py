@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,18 @@ class InBucket(Site):
         return {**super().members(number), "bucket": self.bucket}
 
 
-@pytest.fixture
-def site(furnished: Bench) -> Iterator[InBucket]:
+@contextmanager
+def in_bucket(furnished: Bench) -> Iterator[InBucket]:
     with ObjectStorage().served() as storage:
         made = InBucket(furnished_site(furnished).bench)
         made.mount(mounted=False)
         made.storage = storage
+        yield made
+
+
+@pytest.fixture
+def site(furnished: Bench) -> Iterator[InBucket]:
+    with in_bucket(furnished) as made:
         yield made
 
 
