@@ -96,8 +96,7 @@ class _Pool(Collector):
 
     def _backups(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("vgpuctl_backup_policy_vms", "VMs by how their backups stand", labels=["state"])
-        infos = self._services.backup_policies.list(None)
-        counts = Counter(each.state for info in infos for each in info.standings)
+        counts = self._services.backup_policies.counts()
         for state in get_args(VmBackupState):
             family.add_metric([state], counts[state])
         return family

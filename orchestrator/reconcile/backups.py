@@ -16,16 +16,19 @@ from orchestrator.core.contained import Contained
 from orchestrator.core.errors import VgpuctlError, error_to_dict
 from orchestrator.core.maintenance.maintenance import held_vms
 from orchestrator.core.operation import UNFINISHED, OperationState
+from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.backup_policy import (
     MAX_AT_ONCE,
     MAX_ON_HOST,
     NONE_YET,
+    RETRY_S,
     BackupPolicy,
     BackupTurn,
     PolicyBackups,
     due_at,
     expired,
     is_due,
+    rested,
     run_at,
 )
 from orchestrator.core.vms.vm import Vm
@@ -46,6 +49,8 @@ class _Due:
     vm: Vm
     at: float
     """Since when."""
+    removes: bool = False
+    """Nothing can be made of the VM now: what is not kept is removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,16 +82,20 @@ class BackupKeeper:
         try:
             started = self._begin(due, now)
         except VgpuctlError as error:
-            if error.code != _BUSY:
-                with self.backups.store.begin() as tx:
-                    turn = tx.backup_policies.turn(due.policy, due.vm.id) or _first(due, now)
-                    tx.backup_policies.put_turn(
-                        replace(turn, tried_at=now, operation=None, error=error_to_dict(error) | {"refused": True})
-                    )
-            return False
+            started = None if error.code == _BUSY else self._refused(due, error, now)
         if started is not None:
             self.backups.engine.submit(str(started.operation))
         return started is not None
+
+    def _refused(self, due: _Due, error: VgpuctlError, now: float) -> Started | None:
+        """What is not kept goes all the same: it may be why."""
+        with self.backups.store.begin() as tx:
+            turn = tx.backup_policies.turn(due.policy, due.vm.id) or _first(due, now)
+            started = self._begin_after(tx, due.policy, due.vm, now)
+            begun = None if started is None else started.operation
+            told = error_to_dict(error) | {"refused": True}
+            tx.backup_policies.put_turn(replace(turn, tried_at=now, operation=begun, error=told))
+        return started
 
     def _begin(self, due: _Due, now: float) -> Started | None:
         """Decided again: since the first look the policy may be another one, or something be begun."""
@@ -101,8 +110,11 @@ class BackupKeeper:
                 its = tx.backup_policies.states([turn]).get(turn.operation)
                 if _goes_on(its):
                     return None
-                turn = _settled(tx, turn, turn.operation, its, now)
-                started = self._begin_after(tx, policy, vm, now) if its is not None and its[1] == "done" else None
+                turn = _settled(tx, policy, vm, turn, its, now)
+                damaged = its is not None and its[0] == "verify_backup" and its[1] != "done"
+                started = None if damaged else self._begin_after(tx, policy, vm, now)
+            elif due.removes:
+                started = self._begin_after(tx, policy, vm, now)
             else:
                 started = self._begin_due(tx, fleet, policy, vm, turn, now)
             if started is not None:
@@ -115,20 +127,20 @@ class BackupKeeper:
     ) -> Started | None:
         made = _made(tx, policy, vm)
         if is_due(policy, run_at(policy, vm.id, vm.created_at, made), turn, now):
-            return self.backups.begin_run(tx, fleet, vm, policy.target, at=now, policy=policy.name)
+            return self.backups.begin_run(tx, fleet, vm, policy.target, at=now, policy=policy)
         if is_due(policy, _verify_at(policy, vm, made), turn, now):
             return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
         return None
 
     def _begin_after(self, tx: Transaction, policy: BackupPolicy, vm: Vm, now: float) -> Started | None:
-        """Something has gone well: first the newest is verified if that is due, then what is not kept goes. A backup
-        may end after its hours: waiting for the next ones, in which the next backup is due first, would be for ever."""
+        """What was to be made is made, or cannot be: first the newest is verified if that is due, then what is not kept
+        goes. A backup may end after its hours: waiting for the next ones, in which the next backup is due first, would
+        be for ever."""
         if _verify_at(policy, vm, _made(tx, policy, vm)) <= now:
             return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
-        over = expired(policy, tx.backup_policies.backups_of(policy, vm.id))
-        if not over or any(tx.operations.stuck_about(backup.id) for backup in over):
-            return None
-        return self.backups.begin_about(tx, over[0], "delete_backup")
+        unused = (each for each in _removable(tx, policy, vm, now) if not tx.backups.used_by(each.id))
+        first = next(unused, None)
+        return None if first is None else self.backups.begin_about(tx, first, "delete_backup")
 
 
 def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
@@ -153,6 +165,8 @@ def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
                 waiting.append(_Due(policy=policy, vm=vm, at=turn.tried_at))
             elif is_due(policy, at, turn, now):
                 waiting.append(_Due(policy=policy, vm=vm, at=at))
+        elif ready and its.backups > 1 and rested(turn, now) and _removable(tx, policy, vm, now):
+            waiting.append(_Due(policy=policy, vm=vm, at=now, removes=True))
     return on_host, waiting
 
 
@@ -171,6 +185,14 @@ def _made(tx: Transaction, policy: BackupPolicy, vm: Vm) -> PolicyBackups:
     return tx.backup_policies.made(vm.id).get((policy.tenant, policy.name, vm.id), NONE_YET)
 
 
+def _removable(tx: Transaction, policy: BackupPolicy, vm: Vm, now: float) -> list[Backup]:
+    """What it does not keep of the VM, without what it has just failed to remove: the oldest first, those that were
+    never tried before others."""
+    over = expired(policy, tx.backup_policies.backups_of(policy, vm.id))
+    left = [each for each in over if each.unremoved_at is None or now >= each.unremoved_at + RETRY_S]
+    return sorted(left, key=lambda each: each.unremoved_at or 0.0)
+
+
 def _goes_on(operation: tuple[str, OperationState] | None) -> bool:
     """Its kind and state. Also where it is stuck, as somebody has to look at what it has left on the host; but for a
     removal, without which backups go on."""
@@ -181,12 +203,19 @@ def _goes_on(operation: tuple[str, OperationState] | None) -> bool:
 
 
 def _settled(
-    tx: Transaction, turn: BackupTurn, operation: str, its: tuple[str, OperationState] | None, now: float
+    tx: Transaction, policy: BackupPolicy, vm: Vm, turn: BackupTurn, its: tuple[str, OperationState] | None, now: float
 ) -> BackupTurn:
-    """Without its operation, which has ended or is forgotten, and with why it went wrong."""
-    error = None
-    if its is not None and its[1] != "done":
-        error = tx.operations.get(operation).operation.error or {"message": its[1]}
+    """Without its operation, which has ended or is forgotten, and with why the last backup or verification went wrong;
+    what could not be removed says so itself."""
+    kind, state = its or ("", "done")
+    ended = None if state == "done" else tx.operations.get(str(turn.operation)).operation
+    if kind == "delete_backup":
+        if ended is not None:
+            tx.backups.not_removed(ended.subject, now)
+        return replace(turn, operation=None)
+    error = None if ended is None else ended.error or {"message": state}
+    if kind == "verify_backup" and error is None and run_at(policy, vm.id, vm.created_at, _made(tx, policy, vm)) <= now:
+        error = turn.error  # of a backup, which is still to be made
     return replace(turn, operation=None, error=error, tried_at=now)
 
 

@@ -94,20 +94,19 @@ class BackupPolicies:
         self._db.execute(delete(backup_policies).where(backup_policies.c.tenant == tenant))
 
     def made(self, vm: str | None = None, tenants: tuple[str, ...] | None = None) -> dict[Key, PolicyBackups]:
-        """What there is of each policy's for each VM, also of VMs that are gone. ``vm``: id of the only one;
-        ``tenants``: only of theirs."""
+        """What there is of each policy's for each VM. ``vm``: id of the only one; ``tenants``: only of theirs."""
         its = (backups.c.tenant, backups.c.policy, backups.c.vm)
         whole = case((backups.c.taken_of.is_not(None), backups.c.created_at))
         query = select(
             *its, func.count(whole).label("number"), func.max(whole).label("newest_at"),
-            func.max(backups.c.verified_at).label("verified_at"),
+            func.max(backups.c.verified_at).label("verified_at"), func.count(backups.c.unremoved_at).label("unremoved"),
         )  # fmt: skip
         query = query.where(backups.c.policy.is_not(None), *([] if vm is None else [backups.c.vm == vm]))
         if tenants is not None:
             query = query.where(backups.c.tenant.in_(tenants))
         return {
             (row.tenant, row.policy, row.vm): PolicyBackups(
-                backups=row.number, newest_at=row.newest_at, verified_at=row.verified_at
+                backups=row.number, newest_at=row.newest_at, verified_at=row.verified_at, unremoved=row.unremoved
             )
             for row in self._db.execute(query.group_by(*its))
         }

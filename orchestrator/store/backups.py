@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Final
 
@@ -16,9 +16,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
     delete,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -26,10 +28,11 @@ from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import near
+from orchestrator.core.operation import UNSETTLED
 from orchestrator.core.vms.backup import Backup, BackupTarget
 from orchestrator.core.vms.disk_snapshot import TakenOf
 from orchestrator.store.statements import Statements
-from orchestrator.store.tables import metadata
+from orchestrator.store.tables import metadata, operations
 
 backup_targets: Final = Table(
     "backup_targets", metadata,
@@ -43,8 +46,9 @@ backups: Final = Table(
     Column("tenant", String(63), nullable=False), Column("vm", String(36), nullable=False),
     Column("vm_name", String(63), nullable=False), Column("host", String(255), nullable=False),
     Column("size_bytes", BigInteger, nullable=False), Column("created_at", Float, nullable=False),
-    Column("taken_of", String(10)), Column("added_bytes", BigInteger), Index("ix_backups_tenant", "tenant"),
-    Column("policy", String(63)), Column("verified_at", Float),
+    Column("taken_of", String(10)), Column("added_bytes", BigInteger), Column("policy", String(63)),
+    Column("verified_at", Float), Column("unremoved_at", Float),
+    Index("ix_backups_tenant", "tenant", "policy", "vm"), Index("ix_backups_vm", "vm", "policy"),
 )  # fmt: skip
 
 
@@ -104,8 +108,15 @@ class Backups:
             query = query.where(backups.c.tenant.in_(tenants))
         return tuple(Backup(**row._asdict()) for row in self._db.execute(query))
 
-    def how_many(self, tenant: str) -> int:
-        return int(self._db.execute(select(func.count()).where(backups.c.tenant == tenant)).scalar_one())
+    def without_policy(self, tenant: str) -> int:
+        """How many of the tenant nothing removes by itself."""
+        its = (backups.c.tenant == tenant, backups.c.policy.is_(None))
+        return int(self._db.execute(select(func.count()).where(*its)).scalar_one())
+
+    def beginning(self, tenant: str, begin: str) -> tuple[Backup, ...]:
+        """Those whose ids begin so, by id, two at most."""
+        query = select(backups).where(backups.c.tenant == tenant, backups.c.id.startswith(begin, autoescape=True))
+        return tuple(Backup(**row._asdict()) for row in self._db.execute(query.order_by(backups.c.id).limit(2)))
 
     def find(self, backup_id: str) -> Backup | None:
         row = self._db.execute(select(backups).where(backups.c.id == backup_id)).one_or_none()
@@ -119,6 +130,19 @@ class Backups:
     def verified(self, backup_id: str, at: float) -> None:
         """It is whole. Gone already is fine."""
         self._db.execute(update(backups).where(backups.c.id == backup_id).values(verified_at=at))
+
+    def not_removed(self, backup_id: str, at: float) -> None:
+        """By its policy, which tried. Gone already is fine."""
+        self._db.execute(update(backups).where(backups.c.id == backup_id).values(unremoved_at=at))
+
+    def used_by(self, backup_id: str) -> Mapping[str, str]:
+        """Kinds by id of the operations that read or remove it and are not settled. Until the transaction ends nobody
+        else asks that about it."""
+        self._db.execute(update(backups).where(backups.c.id == backup_id).values(tenant=backups.c.tenant))
+        restores = and_(operations.c.kind == "restore_backup", operations.c.inputs["backup"].as_string() == backup_id)
+        its = or_(operations.c.subject == backup_id, restores)
+        query = select(operations.c.id, operations.c.kind).where(its, operations.c.state.in_(UNSETTLED))
+        return {row.id: row.kind for row in self._db.execute(query)}
 
     def remove(self, backup_id: str) -> None:
         """Gone already is fine."""

@@ -118,7 +118,7 @@ volumes = Table(
     Column("host", String(63), index=True), Column("vm", String(36), index=True),
     Column("state", String(20), nullable=False), Column("created_at", Float, nullable=False),
     Column("about", JSON(none_as_null=True)), Column("pool", String(23)), Column("max_bytes_per_s", BigInteger),
-    Column("max_iops", BigInteger), Column("snapshot_of", String(36)), UniqueConstraint("tenant", "name"),
+    Column("max_iops", BigInteger), Column("snapshot_of", String(36), index=True), UniqueConstraint("tenant", "name"),
 )  # fmt: skip
 driver_bundles = Table(
     "driver_bundles", metadata,

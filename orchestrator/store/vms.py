@@ -19,6 +19,7 @@ from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
+from orchestrator.store.backups import backups
 from orchestrator.store.cleanings import drop_claims, drop_place
 from orchestrator.store.events import Events
 from orchestrator.store.pools import let_go_of_pool
@@ -54,6 +55,9 @@ REMOVE_VM: Final = Precompiled(delete(vms).where(_ID).returning(*VM_COLUMNS))
 CHANGE_VM: Final = Precompiled(update(vms).where(_ID))
 _CHANGE_BY: Final = Precompiled(update(vms).where(_ID, vms.c.operation == bindparam("its_operation")))
 _DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
+_LEFT_BY_POLICIES: Final = Precompiled(
+    update(backups).where(backups.c.vm == bindparam("its_vm"), backups.c.policy.is_not(None)).values(policy=None)
+)
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
 _BEFORE_UPDATE: Final = Precompiled(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
@@ -182,7 +186,7 @@ class Vms:
             self._usage.touch(seen.host)
 
     def remove(self, vm_id: str, evidence: Evidence) -> None:
-        """With its claims; its data volumes stay. Gone already is fine."""
+        """With its claims; its data volumes stay, and its backups as if made by hand. Gone already is fine."""
         self._db.execute(_DETACH, {"its_vm": vm_id})
         drop_claims(self._db, self._usage, vm_id, evidence)
         let_go_of_pool(self._db, vm_id)
@@ -190,6 +194,7 @@ class Vms:
             self._usage.touch(gone.host)
             self._tenants.change(gone.spec.tenant, amounts_of(gone), {})
             forget_vm(vm_id)
+            self._db.execute(_LEFT_BY_POLICIES, {"its_vm": vm_id})
             self._note(gone, "removed")
 
     def _note_change(self, before: Vm, after: Vm) -> None:

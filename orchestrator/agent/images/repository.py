@@ -41,6 +41,8 @@ _SIGNS: Final[tuple[tuple[str, type[VgpuctlError], str, str, str], ...]] = (
      "is what is mounted there the target that it was made in?"),
 )  # fmt: skip
 """What restic says → what it is."""
+_NO_LOCK: Final = ("no space left", "read-only file system")
+"""What it says, before it reads anything, of a target that no lock can be written to."""
 
 
 @dataclass(frozen=True)
@@ -121,21 +123,27 @@ class Repository(ABC):
         return str(json.loads(summary)["data_added"])
 
     def read(self, tag: str, take: Callable[[bytes], object]) -> None:
-        """What is in it, in order. restic compares each piece with its digest.
+        """What is in it, in order. restic compares each piece with its digest. Its lock keeps a removal of others away,
+        which writes what they share into other files; where no lock can be written, none can be removed.
 
         :raises NotFound: ``backup.missing``"""
         snapshots = self.tagged(tag)
         if not snapshots:
             raise _error_of("no snapshot")
-        self._pour(take, "dump", "--no-lock", snapshots[-1], f"/{_FILE}")
+        words = (snapshots[-1], f"/{_FILE}")
+        try:
+            self._unlocked(lambda: self._pour(take, "dump", *words))
+        except Fatal as error:
+            if not any(sign in (error.details or "").lower() for sign in _NO_LOCK):
+                raise
+            self._pour(take, "dump", "--no-lock", *words)
 
-    def _pour(self, take: Callable[[bytes], object], *words: str) -> None:
+    def _pour(self, take: Callable[[bytes], object], *words: str) -> str:
         argv = self._argv(*words)
         try:
-            finished = pour(argv, take, limit_s=self.limit_s, ended=self.ended, environment=self._environment())
+            return _judge(pour(argv, take, limit_s=self.limit_s, ended=self.ended, environment=self._environment()))
         except ChildHangs as error:
             raise _hung(error) from error
-        _judge(finished)
 
     def remove(self, tag: str) -> bool:
         """With what no other one needs: also what one that did not end has put there, which no snapshot names. Gone

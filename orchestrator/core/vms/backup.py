@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.core.errors import NotFound
-from orchestrator.core.names import near
 from orchestrator.core.vms.disk_snapshot import TakenOf
 
 DIRECTORY: Final = "backups"
 """Targets are mounted below it, in the agent's directory."""
 MAX_OF_TENANT: Final = 10_000
-"""Backups, in all targets."""
+"""Backups that no policy removes, in all targets."""
 MIN_BYTES_PER_S: Final = 1024**2
 MAX_BYTES_PER_S: Final = 1024**4
 REPOSITORY: Final = re.compile("[0-9a-f-]{36}", re.ASCII)
 """Name of one in its target: the VM's id."""
-_SHORTEST_ID: Final = 6
+SHORTEST_ID: Final = 6
 """Digits of an id by which a backup may be called."""
 
 
@@ -73,6 +70,8 @@ class Backup:
     """Name of its tenant's policy that made it. None: somebody did, or that is gone."""
     verified_at: float | None = None
     """When it was last found whole. None: it was never verified."""
+    unremoved_at: float | None = None
+    """When its policy last failed to remove it. None: it did not."""
 
     @property
     def full_name(self) -> str:
@@ -83,13 +82,3 @@ class Backup:
 def repository_password(secret: str, vm: str) -> str:
     """Of one VM's repository: a host that knows it opens no other VM's."""
     return hmac.new(secret.encode(), vm.encode(), "sha256").hexdigest()
-
-
-def find_backup(backups: Iterable[Backup], backup_id: str) -> Backup:
-    """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
-    known = tuple(backups)
-    meant = [each for each in known if each.id.startswith(backup_id)] if len(backup_id) >= _SHORTEST_ID else []
-    if len(meant) != 1:
-        hint = near(backup_id, [each.id for each in known], "vgpuctl backup list")
-        raise NotFound("backup.unknown", f"no backup is called {backup_id[:63]!a}", hint=hint)
-    return meant[0]

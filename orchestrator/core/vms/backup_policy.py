@@ -27,6 +27,8 @@ MAX_AT_ONCE: Final = 16
 """Operations that policies have begun, on a host and in all."""
 RETRY_S: Final = 3600.0
 """So long after one that went wrong the next one is tried."""
+MAX_OVER: Final = 100
+"""So many backups of a VM that a policy does not keep may be there, as where none can be removed."""
 _MONDAY_S: Final = 4 * DAY_S
 """The first one after the epoch: weeks begin with it."""
 _MAX_SPREAD_S: Final = 3600.0
@@ -70,6 +72,11 @@ class BackupPolicy:
     def hours(self) -> DailyWindow | None:
         return None if self.window is None else parse_window(self.window)
 
+    @property
+    def most(self) -> int:
+        """Backups of one VM that may be there when it makes one more."""
+        return self.keep_daily + self.keep_weekly + self.keep_monthly + MAX_OVER
+
     def covers(self, vm: str) -> bool:
         """``vm``: id of one of the tenant's."""
         return not self.vms or vm in self.vms
@@ -102,6 +109,8 @@ class PolicyBackups:
     """Of the newest; None: there is none."""
     verified_at: float | None = None
     """When one of them was last found whole; None: none was."""
+    unremoved: int = 0
+    """That the policy tried to remove, and could not."""
 
 
 NONE_YET: Final = PolicyBackups()
@@ -157,8 +166,12 @@ def run_at(policy: BackupPolicy, vm: str, created_at: float, made: PolicyBackups
 
 def is_due(policy: BackupPolicy, at: float, turn: BackupTurn | None, now: float) -> bool:
     """``at``: :func:`due_at`. In its hours, and not soon after one that went wrong."""
-    rested = turn is None or turn.error is None or now >= turn.tried_at + RETRY_S
-    return at <= now and rested and _opens(policy, now) == now
+    return at <= now and rested(turn, now) and _opens(policy, now) == now
+
+
+def rested(turn: BackupTurn | None, now: float) -> bool:
+    """Whether what went wrong is to be tried again."""
+    return turn is None or turn.error is None or now >= turn.tried_at + RETRY_S
 
 
 def standing(policy: BackupPolicy, vm: tuple[str, str, float], made: PolicyBackups, turn: BackupTurn | None,

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from orchestrator.core.errors import Conflict, Stuck, error_to_dict
 from orchestrator.core.names import check_name
@@ -15,7 +16,9 @@ from orchestrator.core.vms.backup_policy import (
     NONE_YET,
     BackupPolicy,
     BackupTurn,
+    PolicyBackups,
     VmBackupStanding,
+    VmBackupState,
     check_policy,
     standing,
 )
@@ -28,6 +31,8 @@ from orchestrator.services.vm_checks import known_vm
 from orchestrator.services.vms.backups import known_target
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
+
+_COUNTED_EVERY_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +51,19 @@ class BackupPolicyService:
     store: Store
     clock: Clock
     time: SiteTime
+    _counted: dict[float, Counter[VmBackupState]] = field(default_factory=dict, init=False)
+    """How many VMs stood how, by the moment of the monotonic clock."""
+
+    def counts(self) -> Counter[VmBackupState]:
+        """How many VMs stand how; at most a minute old, as looking at ten thousand takes seconds."""
+        now = self.clock.monotonic()
+        for at, counted in tuple(self._counted.items()):
+            if now - at < _COUNTED_EVERY_S:
+                return counted
+        counted = Counter(each.state for info in self.list(None) for each in info.standings)
+        self._counted.clear()
+        self._counted[now] = counted
+        return counted
 
     def create(self, tenant: str, name: str, target: str | None, vms: Sequence[str], wanted: Mapping[str, Any]) -> None:
         """``target``: None: the only one. ``vms``: names; none: all of the tenant, now and later. ``wanted``: of the
@@ -82,12 +100,12 @@ class BackupPolicyService:
             states = tx.backup_policies.states(turns.values())
             vms = {tenant: tx.vms.list(tenant=tenant) for tenant in {policy.tenant for policy in policies}}
 
-        with_stuck = {key: _with_stuck(turn, states) for key, turn in turns.items()}
+        told = {key: _told(turn, states, made.get(key, NONE_YET)) for key, turn in turns.items()}
 
         def of(policy: BackupPolicy, vm: Vm) -> VmBackupStanding:
             key = (policy.tenant, policy.name, vm.id)
             its = (vm.id, vm.spec.name, vm.created_at)
-            return standing(policy, its, made.get(key, NONE_YET), with_stuck.get(key), now)
+            return standing(policy, its, made.get(key, NONE_YET), told.get(key), now)
 
         return tuple(
             PolicyInfo(
@@ -133,14 +151,19 @@ class BackupPolicyService:
         tx.audit.append(at=now, actor=actor(), action=action, subject=policy.full_name, outcome="done")
 
 
-def _with_stuck(turn: BackupTurn, states: Mapping[str, tuple[str, OperationState]]) -> BackupTurn:
-    """Nothing more is begun until somebody has decided about an operation that is stuck."""
-    its = None if turn.operation is None else states.get(turn.operation)
-    if its is None or its[1] != "stuck":
-        return turn
-    hint = f"'vgpuctl operation show {turn.operation}' tells why"
-    stuck = Stuck("operation.stuck", f"operation {turn.operation} is stuck: {hint}", hint=hint)
-    return replace(turn, error=error_to_dict(stuck) | {"refused": True})
+def _told(turn: BackupTurn, states: Mapping[str, tuple[str, OperationState]], made: PolicyBackups) -> BackupTurn:
+    """With what somebody has to decide: nothing more is begun while an operation is stuck, and what could not be
+    removed stays."""
+    its, error = None if turn.operation is None else states.get(turn.operation), turn.error
+    if its is not None and its[1] == "stuck":
+        hint = f"'vgpuctl operation show {turn.operation}' tells why"
+        stuck = Stuck("operation.stuck", f"operation {turn.operation} is stuck: {hint}", hint=hint)
+        error = error_to_dict(stuck) | {"refused": True}
+    elif error is None and made.unremoved:
+        hint = "'vgpuctl operation list --kind delete_backup' tells why"
+        left = Conflict("backup.not_removed", f"backups that it could not remove: {made.unremoved}; {hint}", hint=hint)
+        error = error_to_dict(left) | {"refused": True}
+    return replace(turn, error=error)
 
 
 def _ids(tx: Transaction, tenant: str, names: Sequence[str]) -> tuple[str, ...]:

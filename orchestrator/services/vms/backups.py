@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.bucket import Bucket, BucketKeys, check_bucket_url
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, Backup, BackupTarget, find_backup
+from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, SHORTEST_ID, Backup, BackupTarget
+from orchestrator.core.vms.backup_policy import BackupPolicy
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.backups import inputs_of
 from orchestrator.ports.engine import Engine
@@ -132,7 +133,7 @@ class VmBackups:
     def get(self, tenant: str, backup_id: str) -> Backup:
         """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
         with self.store.read() as tx:
-            return find_backup(tx.backups.list((tenant,)), backup_id)
+            return _known(tx, tenant, backup_id)
 
     def run(self, tenant: str, vm_name: str, target: str | None) -> Started:
         """Of one that runs, or is stopped. ``target``: None: the only one.
@@ -146,21 +147,18 @@ class VmBackups:
         return self._submitted(started)
 
     def begin_run(
-        self, tx: Transaction, fleet: FleetIndex, vm: Vm, target: str, *, at: float, policy: str | None = None
+        self, tx: Transaction, fleet: FleetIndex, vm: Vm, target: str, *, at: float, policy: BackupPolicy | None = None
     ) -> Started:
         """Nothing is submitted. ``at``: when it is asked for; ``policy``: what asks for it.
 
         :raises: as :meth:`run`"""
         check_may_change(vm)
         check_settled(tx, vm)
-        tenant = vm.spec.tenant
         made = Backup(
-            id=self.planner.ids.new_uuid(), target=target, tenant=tenant, vm=vm.id, vm_name=vm.spec.name,
-            host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=at, policy=policy,
+            id=self.planner.ids.new_uuid(), target=target, tenant=vm.spec.tenant, vm=vm.id, vm_name=vm.spec.name,
+            host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=at, policy=None if policy is None else policy.name,
         )  # fmt: skip
-        if tx.backups.how_many(tenant) >= MAX_OF_TENANT:
-            hint = f"'vgpuctl backup delete {tx.backups.list((tenant,))[0].id} --tenant {tenant}' removes the oldest"
-            raise Conflict("backup.too_many", f"tenant {tenant} has {MAX_OF_TENANT} backups", hint=hint)
+        _check_one_more(tx, vm, policy)
         vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{made.id[:8]}")
         tx.backups.add(made)
         return self._snapshots.begin(tx, "back_up_vm", vm, snapshot, inputs_of(made), audited=made.id)
@@ -169,11 +167,13 @@ class VmBackups:
         """In the place of the disk of any stopped VM of the tenant that is large enough.
 
         :raises NotFound: ``vm.unknown``, ``backup.unknown``
-        :raises Conflict: ``backup.unfinished``, ``backup.larger``, ``vm.busy``: it runs; and as a snapshot's
+        :raises Conflict: ``backup.unfinished``, ``backup.in_use``, ``backup.larger``, ``vm.busy``: it runs; and as a
+            snapshot's
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
         with self.planner.index.current() as fleet, self.store.begin() as tx:
-            vm, backup = known_vm(tx, tenant, vm_name), find_backup(tx.backups.list((tenant,)), backup_id)
+            vm, backup = known_vm(tx, tenant, vm_name), _known(tx, tenant, backup_id)
             _check_finished(backup)
+            _check_unused(tx, backup, ("delete_backup",))
             check_may_change(vm)
             check_state(vm, "stopped")
             check_idle(tx, vm)
@@ -195,7 +195,7 @@ class VmBackups:
     def delete(self, tenant: str, backup_id: str) -> Started:
         """Also one that was never made to its end, whose VM was deleted meanwhile.
 
-        :raises NotFound: ``backup.unknown``; :raises Conflict: ``backup.unfinished``
+        :raises NotFound: ``backup.unknown``; :raises Conflict: ``backup.unfinished``, ``backup.in_use``
         :raises NoCapacity: ``backup.no_host``"""
         return self._about(tenant, backup_id, "delete_backup")
 
@@ -220,10 +220,12 @@ class VmBackups:
 
     def _about(self, tenant: str, backup_id: str, kind: str) -> Started:
         with self.store.begin() as tx:
-            backup = find_backup(tx.backups.list((tenant,)), backup_id)
+            backup = _known(tx, tenant, backup_id)
             vm = tx.vms.find_id(backup.vm)
             if kind == "verify_backup" or (vm is not None and running_operation(tx, vm) is not None):
                 _check_finished(backup)
+            if kind == "delete_backup":
+                _check_unused(tx, backup, ("restore_backup", "verify_backup"))
             started = self.begin_about(tx, backup, kind)
         return self._submitted(started)
 
@@ -278,6 +280,39 @@ def _check_ca(ca: str) -> None:
     except (ssl.SSLError, ValueError) as error:
         hint = "--ca-file takes PEM: -----BEGIN CERTIFICATE----- and what follows"
         raise InvalidInput("backup.ca_invalid", "these are no certificates to trust", hint=hint) from error
+
+
+def _known(tx: Transaction, tenant: str, backup_id: str) -> Backup:
+    """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
+    meant = tx.backups.beginning(tenant, backup_id) if len(backup_id) >= SHORTEST_ID else ()
+    if len(meant) != 1:
+        hint = f"'vgpuctl backup list --tenant {tenant}' shows those that are there"
+        raise NotFound("backup.unknown", f"no backup is called {backup_id[:63]!a}", hint=hint)
+    return meant[0]
+
+
+def _check_one_more(tx: Transaction, vm: Vm, policy: BackupPolicy | None) -> None:
+    """A policy's are bounded by what it keeps of each VM: what others have left must not end them before.
+
+    :raises Conflict: ``backup.too_many``"""
+    tenant = vm.spec.tenant
+    if policy is not None and len(its := tx.backup_policies.backups_of(policy, vm.id)) >= policy.most:
+        hint = f"'vgpuctl backup delete {its[0].id} --tenant {tenant}' tells why the oldest cannot be removed"
+        words = f"VM {vm.spec.name} has {len(its)} backups of policy {policy.name}, which could not be removed"
+        raise Conflict("backup.too_many", words, hint=hint)
+    left = tx.backups.without_policy(tenant)
+    if left > MAX_OF_TENANT or (policy is None and left == MAX_OF_TENANT):
+        oldest = next(backup for backup in tx.backups.list((tenant,)) if backup.policy is None)
+        hint = f"'vgpuctl backup delete {oldest.id} --tenant {tenant}' removes the oldest"
+        raise Conflict("backup.too_many", f"tenant {tenant} has {left} backups that no policy removes", hint=hint)
+
+
+def _check_unused(tx: Transaction, backup: Backup, kinds: tuple[str, ...]) -> None:
+    """:raises Conflict: ``backup.in_use``"""
+    for operation, kind in tx.backups.used_by(backup.id).items():
+        if kind in kinds:
+            words = f"operation {operation} ({kind.replace('_', ' ')}) works on backup {backup.id}"
+            raise Conflict("backup.in_use", words, hint=f"'vgpuctl operation show {operation}' tells how far it is")
 
 
 def _check_finished(backup: Backup) -> None:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A backup that is read while restic rewrites its repository, or where no lock can be written."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.images import backups as agent_backups
+from orchestrator.agent.images.backups import Repository
+from orchestrator.agent.process import Finished, pour
+from orchestrator.core.errors import Retryable
+
+MIB = 2**20
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """With two backups, the second of which has half of what the first one has stored."""
+    made = Repository(tmp_path / "vm", "secret", threading.Event(), 600)
+    made.make()
+    file, drawn = tmp_path / "disk", random.Random(7)
+    first = [drawn.randbytes(MIB) for _ in range(40)]
+    file.write_bytes(b"".join(first))
+    made.add(file, "first", 0)
+    file.write_bytes(b"".join(first[20:]))
+    made.add(file, "second", 0)
+    return made
+
+
+def test_what_is_removed_meanwhile_takes_nothing_from_a_backup_that_is_read(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """By another host. Removing the first writes what the second shares into other files."""
+    read, refused = bytearray(), list[str]()
+
+    def take(piece: bytes) -> None:
+        if not read:
+            try:
+                repository.remove("first")
+            except Retryable as error:
+                refused.append(error.code)
+        read.extend(piece)
+
+    repository.read("second", take)
+    assert bytes(read) == (tmp_path / "disk").read_bytes()
+    assert refused == ["backup.busy"]
+    assert repository.remove("first")
+
+
+def test_of_a_target_that_no_lock_can_be_written_to_it_is_read_all_the_same(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(argv: list[str], take: Callable[[bytes], object], **limits: Any) -> Finished:
+        if "--no-lock" not in argv:
+            return Finished(1, "unable to create lock in backend: save: no space left on device")
+        return pour(argv, take, **limits)
+
+    read = bytearray()
+    monkeypatch.setattr(agent_backups, "pour", full)
+    repository.read("second", read.extend)
+    assert bytes(read) == (tmp_path / "disk").read_bytes()
