@@ -304,6 +304,7 @@ _PAGES: Final[dict[str, str]] = {
     "vm adopt": "howto/adopt-a-vm.md",
     "vm provision": "howto/provision-guests.md",
     "vm snapshot": "howto/snapshots.md",
+    **dict.fromkeys(("vm resize", "vm resize-disk"), "howto/resize-a-vm.md"),
     "host": "howto/enrol-a-host.md",
     "host import": "howto/import-an-inventory.md",
     "host provision": "howto/provision-hosts.md",

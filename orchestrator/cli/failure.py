@@ -133,7 +133,9 @@ def _meant(option: str, context: Any) -> str | None:
     """Of another tool, or spelt alike."""
     parameters = () if context is None else context.command.params
     known = [name for param in parameters for name in param.opts if name.startswith("--")]
-    word = option.lstrip("-")
+    word, path = option.lstrip("-"), "" if context is None else context.command_path
+    if word == "size" and path.split()[-2:] == ["vm", "resize"]:
+        return "'vgpuctl vm resize-disk NAME --size 80GiB' makes its disk larger"
     if word in ROOT_OPTIONS:
         return ROOT_OPTIONS[word]
     meant = [name for name in OPTIONS.get(word, ()) if name in known]

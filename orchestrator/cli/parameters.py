@@ -35,6 +35,16 @@ def vm_name_if_any(ctx: typer.Context, text: str | None) -> str | None:
     return None if text is None else vm_name(ctx, text)
 
 
+def of_snapshot(what: str) -> Callable[[typer.Context, str | None], str | None]:
+    """Of ``NAME/SNAPSHOT`` or ``TENANT/NAME/SNAPSHOT`` the former."""
+
+    def named(ctx: typer.Context, text: str | None) -> str | None:
+        source, _, snapshot = (text or "").rpartition("/")
+        return f"{scoped_name(ctx, source, what)}/{snapshot}" if "/" in source else text
+
+    return named
+
+
 def _volume_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     return None if texts is None else [scoped_name(ctx, text, "volume") for text in texts]
 

@@ -24,10 +24,10 @@ def said_by(description: str | None, label: Sequence[str] | None, unlabel: Seque
     return changes | ({"labels": labels} if labels else {})
 
 
-def need_something(changes: Mapping[str, object]) -> None:
+def need_something(changes: Mapping[str, object], also: str = "") -> None:
     """:raises InvalidInput: ``cli.nothing_to_set``"""
     if not changes:
-        hint = "give --description, --label or --unlabel"
+        hint = f"give --description, --label{also} or --unlabel"
         raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint=hint)
 
 

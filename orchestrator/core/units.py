@@ -78,6 +78,11 @@ def _duration_hint(text: str) -> str:
     return "write a whole number and a unit, for example 45m, 8h, 30d, 2w or 1y; m is minutes"
 
 
+def times(number: int) -> str:
+    """``1 time``, ``2 times``."""
+    return f"{number} time{'' if number == 1 else 's'}"
+
+
 def show_size(size: int) -> str:
     """Bytes as the shortest exact size people can type back, down to MiB: ``4GiB``, ``4.5GiB``, ``4100MiB``, ``0``."""
     if size == 0:

@@ -55,6 +55,8 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, no
     )
     busy |= {item.id for item in volumes} - {item.id for item in at_rest}
     busy |= {item.owner for item in snapshot.data if item.owner is not None and not _is_settled(tx, item.owner, turn)}
+    known = busy | {item.id for item in volumes}
+    busy |= {owner for owner in {item.owner for item in snapshot.data} - known if owner and _is_copied(tx, owner, turn)}
     return ExpectedHost(
         host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=at_rest,
         networks=tuple(item for item in tx.networks.list() if any(item.name in vm.spec.networks for vm in there)),
@@ -74,6 +76,11 @@ def _how_bad(tx: Transaction, vm: str, now: float) -> Severity | None:
 
 def _is_settled(tx: Transaction, subject: str, turn: int) -> bool:
     return all(_over(operation, turn) for operation in tx.operations.of_subject(subject))
+
+
+def _is_copied(tx: Transaction, volume: str, turn: int) -> bool:
+    """It is what an operation about another volume makes, which has no row any more when that is done."""
+    return any(not _over(tx.operations.get(its).operation, turn) for its in tx.volumes.makers(volume))
 
 
 def _over(operation: Operation, turn: int) -> bool:

@@ -152,7 +152,8 @@ def check_gpus(tx: Transaction, vm: Vm) -> None:
     :raises Conflict: ``gpu.out_of_service``"""
     host = tx.hosts.get(vm.host)
     if any(reason_closed(host.health_of(device.gpu)) is not None for device in vm.devices):
-        hint = f"'vgpuctl vm move {vm.spec.name} --tenant {vm.spec.tenant}' takes it to another one"
+        move = f"vgpuctl vm move {vm.spec.name} --tenant {vm.spec.tenant}"
+        hint = f"'{move}' takes it to another host, if one has room; else it waits until the GPU is given back"
         raise Conflict("gpu.out_of_service", f"a GPU of VM {vm.spec.name} is out of service", hint=hint)
 
 

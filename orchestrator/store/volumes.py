@@ -20,7 +20,7 @@ from orchestrator.store.pools import Pools, let_go_of_pool
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Statements
-from orchestrator.store.tables import volumes
+from orchestrator.store.tables import operations, volumes
 from orchestrator.store.usage import TenantUsage, Usage
 
 _ID: Final = volumes.c.id == bindparam("its_id")
@@ -86,6 +86,12 @@ class Volumes:
         """Of the volume, oldest first."""
         query = select(volumes).where(volumes.c.snapshot_of == volume_id)
         return tuple(_volume_of(row) for row in self._db.execute(query.order_by(volumes.c.created_at, volumes.c.id)))
+
+    def makers(self, volume_id: str) -> tuple[str, ...]:
+        """Ids of the operations that make it to put it in another's place."""
+        its = operations.c.inputs["made"]["id"].as_string() == volume_id
+        query = select(operations.c.id).where(operations.c.kind == "restore_volume_snapshot", its)
+        return tuple(self._db.execute(query).scalars())
 
     def attach(self, volume: Volume, vm: str, host: str, capacity: HostCapacity) -> None:
         """:raises ClaimLost: it is another VM's, on another host or gone, or the host has too little disk left"""

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.diff.orphans import volume_findings
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
+from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume
+from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.recount import miscounted
@@ -207,3 +210,25 @@ def test_what_is_asked_for_wrongly_is_refused_before_it_is_begun(plane: ControlP
         for number in range(MAX_SNAPSHOTS - 1):
             tx.volumes.add(replace(like, id=f"{number:036}", name=f"data/s{number}", host=None), None)
     refused("snapshot.too_many", Conflict, lambda: own.snapshot(plane, "another"))
+
+
+def test_what_a_restore_copies_is_nobodys_only_for_a_look_that_began_afterwards(plane: ControlPlane) -> None:
+    """Its row is gone by then, and its operation is about the VM."""
+    do(plane, own.snapshot(plane))
+    do(plane, plane.services.vms.stop("default", "train").operation)
+    restores = str(own.restore(plane))
+    with plane.store.read() as tx:
+        made, began = Volume.from_fields(tx.operations.get(restores).inputs["made"]), tx.operations.turn()
+        host = tx.hosts.get(T4_HOST)
+    seen = replace(plane.world.link.observe(host), data=(FileSnapshot(name=made.file, size_bytes=1, owner=made.id),))
+
+    def orphans(turn: int) -> list[str]:
+        with plane.store.read() as tx:
+            found = volume_findings(wanted_of(tx, host, seen, turn, 0.0), seen)
+            return [each.code for each in found if each.code == "orphan.data"]
+
+    assert do(plane, restores) == "done"
+    assert orphans(began) == []
+    with plane.store.read() as tx:
+        ended = tx.operations.turn()
+    assert orphans(ended) == ["orphan.data"]

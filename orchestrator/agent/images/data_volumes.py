@@ -170,6 +170,7 @@ class DataVolumes:
                 self._pools.hold(path.name, path)
                 self._pools.let_go(path.name)
             changed = files.remove(path)
+        files.remove_parts(path)
         if pool_of(path.name) is None and self._owner(path.name) == id_in(action.volume):
             self._ledger.release(f"data:{path.name}")
         return ActionResult(changed=changed)

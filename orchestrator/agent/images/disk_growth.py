@@ -11,6 +11,7 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.volumes import GrowDisk
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import MAX_DISK_BYTES
 
 
@@ -26,11 +27,21 @@ def grow_disk(storage: Storage, action: GrowDisk, for_guest: Callable[[str, Path
     storage.check_file_of(vm, str(path))
     if action.size_bytes > MAX_DISK_BYTES:
         raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="64TiB at most")
-    before = read_header(path, "qcow2").virtual_bytes
-    if before > action.size_bytes:
-        raise Conflict("volume.differs", "the VM's disk is larger", hint="a disk never shrinks", details=path.name)
+    before = check_not_larger(path, action.size_bytes)
     if not for_guest(vm, path, action.size_bytes):
         storage.check_closed(path, "volume")
         base = path.parent.parent / "images" / (storage.image_beneath(vm, path.name) or "")
         grow_overlay(path, base=base, base_format=image_format_of(base), size_bytes=action.size_bytes)
     return ActionResult(changed=before != action.size_bytes)
+
+
+def check_not_larger(disk: Path, size_bytes: int) -> int:
+    """How large a VM's disk is. A growth that was abandoned may have left a larger one than its VM is said to have.
+
+    :raises Conflict: ``volume.differs``"""
+    found = read_header(disk, "qcow2").virtual_bytes
+    if found > size_bytes:
+        words = f"the VM's disk has {show_size(found)} on its host, and never shrinks"
+        hint = f"'vgpuctl vm resize-disk NAME --size {show_size(found)}' makes that its size"
+        raise Conflict("volume.differs", words, hint=hint, details=disk.name)
+    return found

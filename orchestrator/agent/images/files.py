@@ -92,6 +92,12 @@ def check_enough(free: int, needed: int) -> None:
         raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)
 
 
+def remove_parts(target: Path) -> None:
+    """What writing to a file that is removed has left beside it, as where a host died: in a pool nothing else does."""
+    for part in target.parent.glob(f"{target.name}{_PARTIAL}*"):
+        part.unlink(missing_ok=True)
+
+
 def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

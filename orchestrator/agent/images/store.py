@@ -325,6 +325,7 @@ class Storage:
                 self.check_closed(path, kind)
             changed = files.remove(path)
         if self._owner(kind, path.name) == vm:
+            files.remove_parts(path)
             self._ledger.release(f"{kind}:{path.name}")
         return ActionResult(changed=changed)
 

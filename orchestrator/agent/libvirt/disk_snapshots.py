@@ -21,6 +21,7 @@ import libvirt
 
 from orchestrator.agent.images import files
 from orchestrator.agent.images.data_volumes import CopyFile
+from orchestrator.agent.images.disk_growth import check_not_larger
 from orchestrator.agent.images.disk_images import (
     copy_overlay,
     copy_raw,
@@ -54,13 +55,15 @@ class SnapshotsOfDisks:
     ledger: Ledger
 
     def take(self, action: TakeSnapshot, ended: threading.Event) -> ActionResult:
-        """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``, ``vm.file_foreign``
+        """:raises NotFound: ``volume.missing``
+        :raises Conflict: ``host.foreign_file``, ``vm.file_foreign``, ``volume.differs``: the disk has grown
         :raises Fatal: ``host.disk_full``, ``snapshot.failed``, ``volume.failed``; nothing is left"""
         target = self._file(action.volume)
         if self.storage.is_ours(target, "volume", action.vm):
             owner = self.ledger.owner(_key(target))
             return ActionResult(changed=False, message="running" if owner is None or not owner.detail else owner.detail)
         disk, base = self._disk(action.vm, action.disk)
+        check_not_larger(disk, action.size_bytes)
         self._check_free(disk, base)
         taken_of: TakenOf = "running" if self.domains.is_active(action.vm) else "stopped"
         with (

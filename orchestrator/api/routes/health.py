@@ -14,6 +14,7 @@ from orchestrator.api.auth import authorize_watching
 from orchestrator.api.limits import HEALTH_THREADS
 from orchestrator.api.metrics import MEDIA_TYPE, Metrics
 from orchestrator.api.services import ProcessOf, ServicesOf
+from orchestrator.core.units import times
 from orchestrator.ports.timers import TimerHealth
 
 router = APIRouter(include_in_schema=False)
@@ -47,7 +48,7 @@ async def ready(services: ServicesOf, process: ProcessOf) -> PlainTextResponse:
 
 def _line(timer: TimerHealth) -> str:
     """Without the error: anybody may read this page."""
-    return f"{timer.name}: went well {timer.good_ago_s:.0f} s ago, failed {timer.failed} times"
+    return f"{timer.name}: went well {timer.good_ago_s:.0f} s ago, failed {times(timer.failed)}"
 
 
 @router.get("/metrics", dependencies=[Depends(authorize_watching)])

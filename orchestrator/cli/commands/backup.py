@@ -19,7 +19,7 @@ from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
-from orchestrator.cli.vm_outcome import finish
+from orchestrator.cli.vm_outcome import finish, started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.bucket import MAX_CA, check_bucket_url
 from orchestrator.core.errors import InvalidInput
@@ -92,7 +92,13 @@ def run(ctx: typer.Context, name: Name, target: ToTarget = None, tenant: Tenant 
     Of one that runs it is what a power cut would have left. Data volumes are not part of it.
     """
     session = session_of(ctx)
-    finish(session, session.client.create_backup(name, tenant, target), tenant, wait=wait)
+    started = session.client.create_backup(name, tenant, target)
+    if not wait:
+        show(started, session.format, lambda: started_lines(started), name=name)
+        return
+    claimed = follow(session, str(started["operation"]))["steps"][0]  # its message is the backup's id
+    made = session.client.backup(claimed["message"], tenant)
+    show(made, session.format, lambda: _lines(made), name=made["id"])
 
 
 @app.command("list")

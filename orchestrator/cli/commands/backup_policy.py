@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown, width
-from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant
+from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant, vm_name
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table, show_list, time
 from orchestrator.cli.tree import new_group
@@ -20,29 +20,36 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.maintenance.leaving import parse_window
 from orchestrator.core.names import check_name
 from orchestrator.core.units import parse_duration
-from orchestrator.core.vms.backup_policy import MAX_EVERY_S
+from orchestrator.core.vms.backup_policy import MAX_EVERY_S, MAX_KEPT, MIN_EVERY_S
 from orchestrator.core.vms.lease import show_span
 
 app = new_group("Backups that are made by themselves, and which of them stay.")
+_NOTHING: Final = frozenset({"none", "any", "never"})
+"""In the place of hours or of a period; ``policy show`` says the latter two."""
 
 
 def _policy_name(text: str) -> str:
     return check_name(text, what="backup policy")
 
 
+def _vm_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else [vm_name(ctx, text) for text in texts]
+
+
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name of the policy.", callback=_policy_name)]
 Target = Annotated[str | None, typer.Option("--target", help="Where backups go; else the only target.")]
 Every = Annotated[str | None, typer.Option("--every", help="One backup of each VM in so long: 6h, 1d (usual), 7d.")]
-Window = Annotated[
-    str | None, typer.Option("--window", metavar="HH:MM-HH:MM", help="When one may begin, UTC; none: at any time.")
-]
-Daily = Annotated[int | None, typer.Option("--keep-daily", help="Of so many days one stays (7).")]
-Weekly = Annotated[int | None, typer.Option("--keep-weekly", help="And of so many weeks (4).")]
-Monthly = Annotated[int | None, typer.Option("--keep-monthly", help="And of so many months (6).")]
+Window = Annotated[str | None, typer.Option("--window", metavar="HH:MM-HH:MM", help="When one may begin, UTC; or any.")]
+Daily = Annotated[int | None, typer.Option("--keep-daily", min=0, max=MAX_KEPT, help="Of so many days one stays (7).")]
+Weekly = Annotated[int | None, typer.Option("--keep-weekly", min=0, max=MAX_KEPT, help="And of so many weeks (4).")]
+Monthly = Annotated[int | None, typer.Option("--keep-monthly", min=0, max=MAX_KEPT, help="And of so many months (6).")]
 Verify = Annotated[
-    str | None, typer.Option("--verify-every", help="The newest of each VM is verified once in so long; none: never.")
+    str | None, typer.Option("--verify-every", help="The newest of each VM is verified once in so long; or never.")
 ]
-Vms = Annotated[list[str] | None, typer.Option("--vm", help="Of this VM; may be given again. Else of all.")]
+Vms = Annotated[
+    list[str] | None,
+    typer.Option("--vm", help="Of this VM, or TENANT/NAME; may be given again. Else of all.", callback=_vm_names),
+]
 AllVms = Annotated[bool, typer.Option("--all-vms", help="Of all VMs of the tenant, now and later.")]
 
 
@@ -159,15 +166,23 @@ def _values(
     if target is not None:
         values["target"] = check_name(target, what="backup target")
     if every is not None:
-        values["every_s"] = parse_duration(every, field="every", at_most_s=MAX_EVERY_S)
+        values["every_s"] = _span(every, "every")
     if window is not None:
-        values["window"] = None if window == "none" else str(parse_window(window))
+        values["window"] = None if window in _NOTHING else str(parse_window(window))
     if verify_every is not None:
-        span = None if verify_every == "none" else verify_every
-        values["verify_every_s"] = span and parse_duration(span, field="verify_every", at_most_s=MAX_EVERY_S)
+        values["verify_every_s"] = None if verify_every in _NOTHING else _span(verify_every, "verify_every")
     if vms:
         values["vms"] = vms
     return values
+
+
+def _span(text: str, field_name: str) -> int:
+    """Seconds. :raises InvalidInput: ``….invalid``, ``….out_of_range``"""
+    seconds = parse_duration(text, field=field_name, at_most_s=MAX_EVERY_S)
+    if seconds < MIN_EVERY_S:
+        hint = f"{show_span(MIN_EVERY_S)} to {show_span(MAX_EVERY_S)}, for example 1d"
+        raise InvalidInput(f"{field_name}.out_of_range", f"{field_name} {text} is too short", hint=hint)
+    return seconds
 
 
 def _kept(daily: int | None, weekly: int | None, monthly: int | None) -> dict[str, object]:

@@ -21,7 +21,7 @@ from orchestrator.cli.table import Column, Fit, age, field, render_table, show_l
 from orchestrator.cli.tree import new_group
 from orchestrator.core.gpu.health_states import HealthState
 from orchestrator.core.gpu.pci import parse_pci_address
-from orchestrator.core.units import MIB
+from orchestrator.core.units import MIB, times
 
 app = new_group("GPUs that fall ill: states, rules, your word.")
 
@@ -115,7 +115,7 @@ def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
         ("by", shown(answer["by"])),
         ("seen by", shown(answer["acknowledged"])),
         ("without a new fault since", show_time(answer["clean_since"])),
-        ("unfit in a week", f"{answer['became_unfit']} times"),
+        ("unfit in a week", times(answer["became_unfit"])),
         ("ends by", shown(None) if ends is None else ends.format(host=answer["host"], gpu=answer["gpu"])),
         *([("next", line) for line in _next_steps(answer)] if answer["state"] == "unfit" else []),
     ]

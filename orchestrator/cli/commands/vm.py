@@ -28,6 +28,7 @@ from orchestrator.cli.parameters import (
     Tenant,
     VmOptions,
     Wait,
+    of_snapshot,
     vm_name_if_any,
     with_vm_options,
 )
@@ -71,7 +72,12 @@ def create(
     *,
     from_snapshot: Annotated[
         str | None,
-        typer.Option("--from-snapshot", metavar="VM/SNAPSHOT", help="Its disk is a copy of this, on the same host."),
+        typer.Option(
+            "--from-snapshot",
+            metavar="VM/SNAPSHOT",
+            help="Its disk is a copy of this, on the same host.",
+            callback=of_snapshot("vm"),
+        ),
     ] = None,
     vm: VmOptions,
     ssh_key: Annotated[

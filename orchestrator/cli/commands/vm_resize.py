@@ -65,6 +65,14 @@ def resize_disk(
     tenant: Tenant = "default",
     wait: Wait = True,
 ) -> None:
-    """Make a VM's disk larger, also while it runs."""
+    """Make a VM's disk larger, also while it runs; it never shrinks.
+
+    In its guest the file system follows at the next boot, or by growpart.
+    """
     session, size_bytes = session_of(ctx), disk_bytes(size_after)
-    finish(session, session.client.resize_disk(name, size_bytes, tenant), tenant, wait=wait)
+    started = session.client.resize_disk(name, size_bytes, tenant)
+    if started["operation"] is None:
+        vm = session.client.vm(name, tenant)
+        show(vm, session.format, lambda: [f"the disk of {shown(name)} has {show_size(size_bytes)} already"], name=name)
+        return
+    finish(session, started, tenant, wait=wait)

@@ -26,6 +26,7 @@ from orchestrator.cli.parameters import (
     Unlabel,
     Wait,
     listed_tenant,
+    of_snapshot,
     vm_name,
 )
 from orchestrator.cli.progress import follow
@@ -68,7 +69,12 @@ Size = Annotated[
 ]
 FromSnapshot = Annotated[
     str | None,
-    typer.Option("--from-snapshot", metavar="VOLUME/SNAPSHOT", help="With what is on it, where it lies."),
+    typer.Option(
+        "--from-snapshot",
+        metavar="VOLUME/SNAPSHOT",
+        help="With what is on it, where it lies.",
+        callback=of_snapshot("volume"),
+    ),
 ]
 OnHost = Annotated[
     str | None,
@@ -192,7 +198,7 @@ def set_volume(
     """Set a data volume's description, labels and limits."""
     session, changes = session_of(ctx), said_by(description, label, unlabel)
     limits = _limits(max_bytes_per_s, max_iops)
-    need_something(changes | limits)
+    need_something(changes | limits, ", --max-bytes-per-s, --max-iops")
     if limits and (operation := session.client.limit_volume(name, limits, tenant)["operation"]):
         follow(session, operation)
     client = session.client

@@ -16,6 +16,7 @@ from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.core.event import NOUNS
+from orchestrator.core.units import times
 
 app = new_group("Addresses that are told what happens.")
 
@@ -28,7 +29,7 @@ Whose = Annotated[
 def _state(webhook: Mapping[str, Any]) -> str:
     if webhook["dead"]:
         return "dead"
-    return "no failure" if webhook["why"] is None else f"failed {webhook['failed']} times"
+    return "no failure" if webhook["why"] is None else f"failed {times(webhook['failed'])}"
 
 
 def _about(webhook: Mapping[str, Any]) -> str:

@@ -27,11 +27,17 @@ def not_grown(context: Context) -> None:
             tx.vms.update(replace(vm, spec=replace(vm.spec, disk_bytes=before)))
 
 
+def _remains(context: Context) -> tuple[str, ...]:
+    vm, size = context.text("vm"), show_size(context.number("size"))
+    settles = f"'vgpuctl vm resize-disk {vm} --size {size}' settles it"
+    return (f"the disk of VM {vm} on host {context.host_name}, perhaps larger: {settles}",)
+
+
 GROWING = Step(name="disk_growing.1", title="claim the disk", do=lambda context: context.text("vm"), undo=not_grown)
 GROW = Step(
     name="grow_disk.1",
     title="make it larger",
     do=_grow,
     no_undo_reason=NEVER_SHRINKS,
-    remains=lambda context: (f"the disk of VM {context.text('vm')} on host {context.host_name}, perhaps larger",),
+    remains=_remains,
 )

@@ -296,3 +296,13 @@ def test_a_removal_waits_for_what_makes_the_volume(bench: Bench, monkeypatch: py
         gone.result(10)
     assert not early
     assert list(bench.host.paths.data.iterdir()) == []
+
+
+def test_what_a_host_that_died_has_left_of_a_copy_goes_with_its_volume(bench: Bench) -> None:
+    """In a pool no start of an agent may remove it: another host may be writing."""
+    data = bench.host.paths.data
+    left, others = data / f"{FILE}.part-0a1b", data / f"{COPY}.part-0a1b"
+    for part in (left, others):
+        part.write_bytes(b"half")
+    bench.do(DeleteDataVolume(volume=FILE))
+    assert (left.exists(), others.exists()) == (False, True)

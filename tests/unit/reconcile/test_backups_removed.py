@@ -18,6 +18,7 @@ from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.backup_policy import RETRY_S
 from orchestrator.core.vms.lease import DAY_S
 from orchestrator.services.vms import backups as service
+from orchestrator.services.vms.backup_policies import BackupPolicyService, PolicyInfo
 from tests.fakes import fake_actions
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.unit.reconcile.test_backup_policies import (
@@ -91,7 +92,7 @@ def test_what_is_left_by_others_keeps_no_policy_from_its_backups(
     with pytest.raises(Conflict) as by_hand:
         plane.services.backups.run("default", "train", None)
     assert by_hand.value.code == "backup.too_many"
-    assert backups(plane)[0].id in by_hand.value.hint
+    assert backups(plane)[0].id in str(by_hand.value.hint)
 
 
 def test_backups_of_policies_that_are_gone_are_bounded(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def test_one_that_is_restored_is_not_removed_meanwhile(plane: ControlPlane) -> N
     restores = str(plane.services.backups.restore("default", oldest.id, "again").operation)
     with pytest.raises(Conflict) as by_hand:
         plane.services.backups.delete("default", oldest.id)
-    assert (by_hand.value.code, restores in by_hand.value.hint) == ("backup.in_use", True)
+    assert (by_hand.value.code, restores in str(by_hand.value.hint)) == ("backup.in_use", True)
     plane.engine.waiting.remove(restores)
     later(plane, DAY_S)
     assert [backup.id == oldest.id for backup in backups(plane)] == [True, False]
@@ -185,14 +186,19 @@ def test_vms_are_counted_once_a_minute_however_often_somebody_asks(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy(plane)
-    service, looks = plane.services.backup_policies, list[object]()
-    original = type(service).list
-    monkeypatch.setattr(type(service), "list", lambda self, tenants: looks.append(1) or original(self, tenants))
+    policies, looks = plane.services.backup_policies, list[object]()
+    original = BackupPolicyService.list
+
+    def look(self: BackupPolicyService, tenants: tuple[str, ...] | None) -> tuple[PolicyInfo, ...]:
+        looks.append(tenants)
+        return original(self, tenants)
+
+    monkeypatch.setattr(BackupPolicyService, "list", look)
     for _ in range(3):
-        assert service.counts() == {"good": 1}
+        assert policies.counts() == {"good": 1}
     assert len(looks) == 1
     plane.world.clock.sleep(61)
-    service.counts()
+    policies.counts()
     assert len(looks) == 2
 
 

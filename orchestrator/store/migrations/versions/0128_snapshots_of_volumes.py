@@ -17,6 +17,11 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute(
+        "UPDATE pools SET claimed_bytes = claimed_bytes - (SELECT COALESCE(SUM(size_bytes), 0) FROM pool_claims"
+        " WHERE pool = pools.id AND holder IN (SELECT id FROM volumes WHERE snapshot_of IS NOT NULL))"
+    )
+    op.execute("DELETE FROM pool_claims WHERE holder IN (SELECT id FROM volumes WHERE snapshot_of IS NOT NULL)")
     op.execute("DELETE FROM volumes WHERE snapshot_of IS NOT NULL")
     with op.batch_alter_table("volumes") as volumes:
         volumes.alter_column("name", type_=sa.String(63), existing_nullable=False)
