@@ -103,7 +103,7 @@ class BackupKeeper:
             policies = tx.backup_policies.list((due.policy.tenant,))
             policy = next((policy for policy in policies if policy.name == due.policy.name), None)
             vm = tx.vms.find_id(due.vm.id)
-            if policy is None or vm is None or not policy.covers(vm.id):
+            if policy is None or policy.paused or vm is None or not policy.covers(vm.id):
                 return None
             turn = tx.backup_policies.turn(policy, vm.id) or _first(due, now)
             if turn.operation is not None:
@@ -145,7 +145,7 @@ class BackupKeeper:
 
 def _due(tx: Transaction, now: float) -> tuple[Counter[str], list[_Due]]:
     """And how many operations go on on each host."""
-    policies, on_host = tx.backup_policies.list(), Counter[str]()
+    policies, on_host = tuple(each for each in tx.backup_policies.list() if not each.paused), Counter[str]()
     if not policies:
         return on_host, []
     turns, made = tx.backup_policies.turns(), tx.backup_policies.made()

@@ -10,6 +10,7 @@ from typing import Final
 
 from sqlalchemy import (
     JSON,
+    Boolean,
     Column,
     ColumnElement,
     Float,
@@ -44,6 +45,7 @@ backup_policies: Final = Table(
     Column("window", String(40)), Column("keep_daily", Integer, nullable=False),
     Column("keep_weekly", Integer, nullable=False), Column("keep_monthly", Integer, nullable=False),
     Column("verify_every_s", Integer), Column("vms", JSON, nullable=False), Column("created_at", Float, nullable=False),
+    Column("paused", Boolean, nullable=False),
 )  # fmt: skip
 backup_turns: Final = Table(
     "backup_turns", metadata,

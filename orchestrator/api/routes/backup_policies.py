@@ -46,6 +46,7 @@ class ChangeBackupPolicyBody(StrictForm, example={"keep_daily": 14}):
     keep_weekly: Kept = _USUAL.keep_weekly
     keep_monthly: Kept = _USUAL.keep_monthly
     verify_every_s: Every | None = None
+    paused: bool = _USUAL.paused
     vms: list[Name] = Field(default=[], max_length=_MAX_VMS)
     """Names of the VMs that it is about; none: all of the tenant, now and later."""
 

@@ -50,6 +50,9 @@ Vms = Annotated[
     list[str] | None,
     typer.Option("--vm", help="Of this VM, or TENANT/NAME; may be given again. Else of all.", callback=_vm_names),
 ]
+Pause = Annotated[
+    bool | None, typer.Option("--pause/--resume", help="It begins and removes nothing, until it is resumed.")
+]
 AllVms = Annotated[bool, typer.Option("--all-vms", help="Of all VMs of the tenant, now and later.")]
 
 
@@ -67,6 +70,7 @@ COLUMNS: Final = (
     field("TENANT", "tenant"),
     field("TARGET", "target"),
     Column("EVERY", lambda policy: show_span(policy["every_s"]), exact=lambda policy: policy["every_s"]),
+    Column("PAUSED", lambda policy: "yes" if policy["paused"] else "no"),
     Column("WINDOW", lambda policy: shown(policy["window"] or "any")),
     Column("KEEPS", _keeps),
     Column("VMS", _states, Fit.WHOLE),
@@ -134,6 +138,7 @@ def set_policy(
     verify_every: Verify = None,
     vm: Vms = None,
     all_vms: AllVms = False,
+    pause: Pause = None,
     tenant: Tenant = "default",
 ) -> None:
     """Change a backup policy; what is not named stays.
@@ -146,6 +151,8 @@ def set_policy(
         raise InvalidInput("cli.usage", "--vm and --all-vms exclude each other", hint="give one of them")
     if all_vms:
         values["vms"] = []
+    if pause is not None:
+        values["paused"] = pause
     _show(ctx, session_of(ctx).client.change_backup_policy(name, tenant, values))
 
 
@@ -199,7 +206,7 @@ def _lines(policy: Json) -> list[str]:
     details = render_details([
         ("policy", f"{shown(policy['name'])} of tenant {shown(policy['tenant'])}"),
         ("target", shown(policy["target"])),
-        ("every", show_span(policy["every_s"])),
+        ("every", show_span(policy["every_s"]) + (", paused" if policy["paused"] else "")),
         ("window", "any time" if policy["window"] is None else f"{shown(policy['window'])} UTC"),
         ("keeps", f"{policy['keep_daily']} daily, {policy['keep_weekly']} weekly, {policy['keep_monthly']} monthly"),
         ("verifies", "never" if verify is None else f"every {show_span(verify)}"),

@@ -65,9 +65,9 @@ def resize_disk(
     tenant: Tenant = "default",
     wait: Wait = True,
 ) -> None:
-    """Make a VM's disk larger, also while it runs; it never shrinks.
+    """Make a VM's disk larger, also while it runs.
 
-    In its guest the file system follows at the next boot, or by growpart.
+    It never shrinks. In its guest the file system follows at the next boot, or by growpart.
     """
     session, size_bytes = session_of(ctx), disk_bytes(size_after)
     started = session.client.resize_disk(name, size_bytes, tenant)

@@ -60,6 +60,8 @@ class BackupPolicy:
     """How often a VM's newest backup is read and compared with its digests, in seconds; None: never."""
     vms: tuple[str, ...] = ()
     """Ids of the VMs that it is about; none: all of the tenant."""
+    paused: bool = False
+    """It begins nothing, and removes nothing."""
     created_at: float
     """When it was made."""
 
@@ -180,9 +182,9 @@ def standing(policy: BackupPolicy, vm: tuple[str, str, float], made: PolicyBacku
     vm_id, name, created_at = vm
     due = run_at(policy, vm_id, created_at, made)
     late_s = policy.every_s if policy.window is None else max(policy.every_s, DAY_S)
-    error = None if turn is None else turn.error
+    error, late = None if turn is None else turn.error, not policy.paused
     return VmBackupStanding(
-        vm=name, state="failed" if error is not None else "overdue" if now > due + late_s else "good",
+        vm=name, state="failed" if error is not None else "overdue" if late and now > due + late_s else "good",
         backups=made.backups, last_at=made.newest_at, verified_at=made.verified_at,
         next_at=_opens(policy, max(due, now)), error=error,
     )  # fmt: skip

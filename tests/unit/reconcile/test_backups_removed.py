@@ -175,6 +175,17 @@ def test_none_is_removed_while_the_newest_is_found_damaged(
     assert standing(plane).state == "failed"
 
 
+def test_one_that_is_paused_makes_and_removes_nothing_and_is_not_overdue(plane: ControlPlane) -> None:
+    before = three(plane)
+    change = plane.services.backup_policies.change
+    change("default", "nightly", {"paused": True})
+    later(plane, 9 * DAY_S)
+    assert (backups(plane), standing(plane).state) == (before, "good")
+    change("default", "nightly", {"paused": False})
+    later(plane, 60)
+    assert len(backups(plane)) == 1
+
+
 def test_backups_of_a_vm_that_is_gone_are_nobodys_to_remove(plane: ControlPlane) -> None:
     three(plane)
     plane.services.vms.delete("default", "train")
