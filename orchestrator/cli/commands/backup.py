@@ -96,8 +96,12 @@ def run(ctx: typer.Context, name: Name, target: ToTarget = None, tenant: Tenant 
     if not wait:
         show(started, session.format, lambda: started_lines(started), name=name)
         return
-    claimed = follow(session, str(started["operation"]))["steps"][0]  # its message is the backup's id
-    made = session.client.backup(claimed["message"], tenant)
+    follow(session, str(started["operation"]))
+    *_, made = (
+        backup
+        for backup in session.client.backups(tenant)
+        if backup["vm_name"] == name and backup["policy"] is None and backup["taken_of"] is not None
+    )
     show(made, session.format, lambda: _lines(made), name=made["id"])
 
 
