@@ -55,8 +55,13 @@ Tables = Callable[[GpuSnapshot], GpuTables]
 
 def model_name(gpu: GpuSnapshot) -> str:
     """The catalogue's, as the map, offerings and quotas have it; of one that the catalogue lacks, the driver's."""
-    model = _model(shipped(), gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device)
+    model = model_of(gpu)
     return gpu.model if model is None else model.name
+
+
+def model_of(gpu: GpuSnapshot) -> GpuModel | None:
+    """What the catalogue has of its model."""
+    return _model(shipped(), gpu.model, gpu.memory_mib or 0, gpu.pci_device, gpu.pci_subsystem_device)
 
 
 def tables_of(gpu: GpuSnapshot) -> GpuTables:

@@ -73,6 +73,7 @@ class GpuModelRow(TableRow):
             host_vgpu_mode=self.host_vgpu_mode,
             sriov_total_vfs=self.sriov_total_vfs,
             baseboard=self.nvswitch_baseboard,
+            nvlink=self.nvlink_p2p_vgpu_full is True or self.nvswitch_baseboard is not None or "SXM" in self.gpu_model,
             ecc=self.ecc,
             fractional_multi_vgpu=self.fractional_multi_vgpu,
             source=self.source,

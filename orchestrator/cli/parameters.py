@@ -12,11 +12,12 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from orchestrator.cli.complete import hosts, networks, pools, vms, volumes
+from orchestrator.cli.complete import gpus, hosts, networks, pools, vms, volumes
 from orchestrator.cli.picking import names_or_patterns
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.hosts.pool import check_pool_name
 from orchestrator.core.names import check_name
@@ -150,6 +151,31 @@ def listed_tenant(ctx: typer.Context, tenant: str | None, *, all_tenants: bool) 
 
 
 Host = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)]
+HostOfGpu = Annotated[
+    str,
+    typer.Argument(metavar="HOST", help="Name of its host; or HOST/ADDRESS, as lists have it.", autocompletion=hosts),
+]
+AddressOfGpu = Annotated[
+    str | None, typer.Argument(metavar="ADDRESS", help="PCI address.", autocompletion=gpus, show_default=False)
+]
+
+
+def gpu_place(host: str, address: str | None) -> tuple[str, str]:
+    """Host and PCI address of ``HOST ADDRESS``, in either order, or ``HOST/ADDRESS``.
+
+    :raises InvalidInput: ``cli.usage``, ``pci.address_invalid``"""
+    if address is None:
+        name, slash, address = host.rpartition("/")
+        if not slash:
+            raise InvalidInput(
+                "cli.usage", "a GPU is a host and a PCI address", hint="write HOST ADDRESS or HOST/ADDRESS"
+            )
+        return name, parse_pci_address(address)
+    if ":" in host and ":" not in address:
+        host, address = address, host
+    return host, parse_pci_address(address)
+
+
 OfHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
 OnlyHost = Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write it as a picture (SVG), too.")]

@@ -91,10 +91,8 @@ class Client(HealthCalls):
     def vm_moves(self, name: str, tenant: str, *, host: str | None = None, legal: str | None = None) -> models.Moves:
         """Where it may move: ``own``, and ``hosts``, all of them, read in pages. ``legal``: hosts that it may move to
         in this way alone: ``live``, ``suspended``, ``hibernated``, ``cold``."""
-        path, query = path_of("vms", name, "moves"), {"tenant": tenant, "host": host, "legal": legal}
-        answer: models.Moves = self._get(path, limit=1, **query)
-        hosts = self.connection.pages(path, query, member="hosts") if answer["hosts"] else []
-        return {**answer, "hosts": hosts}
+        query = {"tenant": tenant, "host": host, "legal": legal}
+        return self.connection.whole(path_of("vms", name, "moves"), query, member="hosts")
 
     def delete_vm(self, name: str, tenant: str) -> models.Started:
         return self._delete(path_of("vms", name), tenant=tenant)

@@ -96,6 +96,8 @@ class Pages:
     at_most: int | None = None
     member: str | None = None
     members: list[Any] = field(default_factory=list)
+    first_answer: Any = None
+    """As the server sent it."""
     total: int | None = None
     """Of all pages together, as the server says it; None: it does not, or there is one page only."""
 
@@ -106,6 +108,7 @@ class Pages:
     def add(self, answer: HttpAnswer) -> Request | None:
         """What to ask next; None: that was all."""
         page = decoded(answer, self.first())
+        self.first_answer = page if self.first_answer is None else self.first_answer
         self.members += page if self.member is None else page[self.member]
         if (total := answer.headers.get(_TOTAL, "")).isdecimal():
             self.total = int(total)
@@ -169,6 +172,14 @@ class Connection:
             following = pages.add(self._exchange(following))
         self.total = pages.total if at_most is not None and len(pages.members) >= at_most else None
         return pages.members[:at_most]
+
+    def whole(self, path: str, query: Mapping[str, object], member: str) -> Any:
+        """The first answer with all that its list ``member`` has on further pages. Raises as :meth:`call` does."""
+        pages = Pages(path, query, None, member)
+        following: Request | None = pages.first()
+        while following is not None:
+            following = pages.add(self._exchange(following))
+        return {**pages.first_answer, member: pages.members}
 
     def digest_of(self, content: Content) -> str:
         """SHA-256 of a file. Raises as :meth:`Content.digest` does."""

@@ -18,9 +18,7 @@ class HealthCalls(SiteCalls):
 
     def gpu_healths(self) -> models.PoolHealth:
         """``gpus``: those that are not healthy, read in pages; ``counts`` and ``breaker``: of all."""
-        pool: models.PoolHealth = self._get(path_of("gpu-health"), limit=1)
-        pool["gpus"] = self.connection.pages(path_of("gpu-health"), {}, member="gpus")
-        return pool
+        return self.connection.whole(path_of("gpu-health"), {}, member="gpus")
 
     def gpu_health(self, host: str, address: str) -> models.GpuHealth:
         """With all that its host tells of it now."""

@@ -379,8 +379,9 @@ class Context:
 
         def keep(tx: Transaction) -> None:
             if tx.hosts.put_snapshot(host.name, snapshot, turn):
-                judge_gpus(tx, tx.hosts.get(host.name), snapshot, tx.time.no_earlier(self.world.clock.now()))
-                settle_cleanings(tx, host.name, snapshot, began)
+                now = tx.time.no_earlier(self.world.clock.now())
+                judge_gpus(tx, tx.hosts.get(host.name), snapshot, now)
+                settle_cleanings(tx, host.name, snapshot, turn, now)
             tx.hosts.observed(host.name, began)
 
         return snapshot, keep

@@ -89,7 +89,7 @@ def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResu
     users = _users(machine, gpu, existing)
     if (users or len(held) > 1) and gpu.kind.shares(gpu.instances[existing][0]):
         if action.vm in {owner_of(machine, user) for user in users}:
-            return SO_ALREADY
+            return ABSENT
         drop(machine, action.gpu, action.start, action.vm)
         return ABSENT
     if users:

@@ -122,6 +122,11 @@ class Cleanings:
         self._db.execute(its.values(cleaned_at=at, method=method))
         self._usage.touch(cleaning.host)
 
+    def give_up(self, host: str, at: float) -> None:
+        """Nobody will observe it any more: what is open there is open no longer."""
+        its = change(cleanings).where(cleanings.c.host == host, cleanings.c.cleaned_at.is_(None))
+        self._db.execute(its.values(cleaned_at=at, method="host_given_up"))
+
     def follow_cards(self, host: str, moved: Mapping[str, str]) -> None:
         """``moved``: old address of a card to its new one. What ended long ago keeps the address that it had then."""
         its = change(cleanings).where(cleanings.c.host == host, cleanings.c.cleaned_at.is_(None))

@@ -22,6 +22,8 @@ def board_of(first_type: str, module_id: int | None, framework: str, *, has_mig:
         return Board("NVIDIA RTX PRO 6000 Blackwell Server Edition", "2bb5", "204e", 98304)
     if has_mig:
         return Board("NVIDIA A100 80GB PCIe", "20b5", "1533", 81920)
+    if first_type.startswith("GRID V100X"):
+        return Board("Tesla V100-SXM2-16GB", "1db1", "1212", 16384)
     if framework == "mdev":
         return Board("Tesla T4", "1eb8", "12a2", 16384)
     return Board("NVIDIA L40S", "26b9", "1851", 46068)

@@ -82,10 +82,10 @@ def refused(plane: ControlPlane, profile: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("signals", "severity", "to_do"),
     [
-        ((xid(48), xid(63)), "error", "--gpu-reset"),
-        ((xid(64),), "error", "--gpu-reset"),
+        ((xid(48), xid(63)), "error", "vgpuctl health reset"),
+        ((xid(64),), "error", "vgpuctl health reset"),
         ((xid(79), REBOOT), "error", "reboot it"),
-        ((xid(95),), "error", "--gpu-reset"),
+        ((xid(95),), "error", "vgpuctl health reset"),
         ((xid(119),), "error", "load its driver anew"),
         ((xid(120),), "error", "load its driver anew"),
     ],
@@ -178,8 +178,8 @@ def test_a_recovery_action_that_means_nothing_names_support_and_the_gpu_serves_o
 @pytest.mark.parametrize(
     ("signal", "helps"),
     [
-        (xid(74), "--gpu-reset"),
-        (GpuSignal(name="fabric-route_unhealthy"), "--gpu-reset"),
+        (xid(74), "vgpuctl health reset"),
+        (GpuSignal(name="fabric-route_unhealthy"), "vgpuctl health reset"),
         (GpuSignal(name="sxid-fatal", at=1000), "load its driver anew"),
     ],
 )

@@ -334,3 +334,16 @@ def test_lists_tell_the_state_of_each_gpu_and_capacity_how_many_are_closed(plane
     assert health.capacity(use()) == CapacityGpus(allocatable=0, unfit=1, quarantined=1)
     states = {info.gpu.address: info.state for info in plane.services.gpus.list(L40S_HOST)}
     assert states == {unfit.address: "unfit", hot.address: "quarantined"}
+
+
+def test_capacity_of_whole_gpus_and_the_map_name_those_that_are_closed(plane: ControlPlane) -> None:
+    ill, _ = gpus(plane)
+    plane.services.gpu_health.quarantine(L40S_HOST, ill.address, "fan 3 is loud")
+    (row,) = plane.services.capacity.capacity(Question(profile="gpu:2"))
+    assert row.reason is not None
+    assert "1 of 2 may not be used, quarantined by" in row.reason.message
+    ill.driver = None
+    plane.observer.observe(L40S_HOST)
+    (drawn, _) = plane.services.capacity.gpu_map()
+    assert drawn.unusable is not None
+    assert "fan 3 is loud" in drawn.unusable

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.health_states import CLEAN_S, GpuHealth
+from orchestrator.core.hosts.snapshot import HostVgpuType
 from orchestrator.core.operation import Operation
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
-from tests.fakes.fake_machine import FakeGpu
+from tests.fakes.fake_machine import FakeGpu, FakeMachine
+from tests.operations.fabric import HOST as HGX
+from tests.operations.fabric import with_board
 
 XID_95 = GpuSignal(name="xid-95", text="uncontained", at=1_700_000_000)
 REBOOT = GpuSignal(
@@ -128,3 +132,62 @@ def test_what_a_person_has_quarantined_stays_so_after_a_reset_that_went_well(pla
     plane.services.gpu_cards.reset(L40S_HOST, gpu.address)
     with pytest.raises(Conflict, match="works on host"):
         plane.services.gpu_cards.reset(L40S_HOST, gpu.address)
+
+
+def test_a_gpu_that_is_being_reset_is_not_returned_and_the_operation_is_named(plane: ControlPlane) -> None:
+    gpu = ill(plane)
+    started = plane.services.gpu_cards.reset(L40S_HOST, gpu.address)
+    with pytest.raises(Conflict) as refused:
+        plane.services.gpu_health.give_back(L40S_HOST, gpu.address, "it is fine")
+    assert (refused.value.code, str(started.operation) in refused.value.message) == ("gpu.in_use", True)
+    plane.services.operations.cancel(str(started.operation))
+    plane.engine.drain()
+    assert plane.services.gpu_health.give_back(L40S_HOST, gpu.address, "it is fine").health.state == "watch"
+
+
+def test_a_gpu_that_no_driver_has_is_not_reset(plane: ControlPlane) -> None:
+    gpu = plane.machine(L40S_HOST).gpus[0]
+    gpu.driver = None
+    plane.findings.observe(L40S_HOST)
+    with pytest.raises(Conflict) as refused:
+        reset(plane, gpu)
+    assert refused.value.code == "gpu.needs_driver"
+    assert health(plane, gpu).state == "healthy"
+
+
+def linked(name: str, framework: str, host: ControlPlane) -> None:
+    """A host with two GPUs that NVLink may join, and a VM on the second."""
+    types = (HostVgpuType(name=name, type_id=105, framebuffer_mib=16384, max_instances=1),)
+    gpus = [FakeGpu(address=f"0000:{bus}:00.0", framework=framework, types=types) for bus in ("41", "61")]
+    host.hosts.machines["nvlink.test"] = FakeMachine(machine_id="m9", gpus=gpus)
+    host.add_host("nvlink")
+    host.services.vms.create(replace(create_vm("train", profile=name), host="nvlink", gpu=gpus[1].address))
+    host.engine.drain()
+
+
+def test_a_gpu_of_before_ampere_is_not_reset_while_one_that_nvlink_joins_it_to_works(plane: ControlPlane) -> None:
+    linked("GRID V100X-16Q", "mdev", plane)
+    with pytest.raises(Conflict) as refused:
+        plane.services.gpu_cards.reset("nvlink", "0000:41:00.0")
+    assert "0000:61:00.0 (default/train)" in refused.value.message
+    assert refused.value.hint == "'vgpuctl health empty nvlink 0000:61:00.0' first"
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert plane.services.gpu_cards.reset("nvlink", "0000:41:00.0").operation
+
+
+def test_one_without_nvlink_is_reset_beside_others_that_work(plane: ControlPlane) -> None:
+    linked("GRID T4-16Q", "mdev", plane)
+    assert plane.services.gpu_cards.reset("nvlink", "0000:41:00.0").operation
+
+
+def test_a_gpu_of_an_active_fabric_partition_is_not_reset(plane: ControlPlane) -> None:
+    with_board(plane)
+    gpu = plane.machine(HGX).gpus[0]
+    plane.machine(HGX).active_partitions[3] = None
+    plane.observer.observe(HGX)
+    with pytest.raises(Conflict, match="fabric partition 3, which is active"):
+        plane.services.gpu_cards.reset(HGX, gpu.address)
+    plane.machine(HGX).active_partitions.clear()
+    plane.observer.observe(HGX)
+    assert plane.services.gpu_cards.reset(HGX, gpu.address).operation

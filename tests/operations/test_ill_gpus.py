@@ -154,3 +154,21 @@ def test_an_empty_gpu_is_not_reset_by_itself_while_its_host_is_away_or_a_persons
         plane.observer.observe(L40S_HOST)
         round_of(plane)
         assert (resets(plane), states(plane)[0]) == (1, "watch")
+
+
+def test_a_reset_that_began_by_itself_and_a_person_cancelled_is_left_to_people(plane: ControlPlane) -> None:
+    struck(plane)
+    round_of(plane)
+    services = plane.services
+    IllGpus(plane.store, services.maintenances, services.gpu_cards, 1).round()
+    with plane.store.read() as tx:
+        (reset,) = (operation for operation in tx.operations.list() if operation.kind == "reset_gpu")
+    services.operations.cancel(reset.id)
+    plane.engine.drain()
+    for _ in range(3):
+        round_of(plane)
+    assert (resets(plane), states(plane)[0]) == (1, "quarantined")
+    ill = plane.machine(L40S_HOST).gpus[0].address
+    services.gpu_cards.reset(L40S_HOST, ill)
+    plane.engine.drain()
+    assert states(plane)[0] == "watch"

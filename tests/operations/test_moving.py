@@ -179,9 +179,13 @@ def test_what_has_what_lies_on_its_host_stays_there(plane: ControlPlane) -> None
     plane.services.volumes.create("default", "data", 2 * 1024**3)
     plane.services.volumes.attach("default", "data", "train")
     plane.engine.drain()
+    plane.services.disk_snapshots.create("default", "train", "before")
+    plane.engine.drain()
     with pytest.raises(Conflict, match="data") as refused:
         move(plane)
     assert refused.value.code == "vm.stays"
+    assert "snapshot" in refused.value.message  # all that is in the way at once
+    assert all(way in str(refused.value.hint) for way in ("volume detach data train", "snapshot delete train before"))
 
 
 def test_a_full_disk_or_a_host_that_is_away_leaves_it_whole_where_it_was(plane: ControlPlane) -> None:

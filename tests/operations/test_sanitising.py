@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
-from orchestrator.core.errors import Fatal, NoCapacity
+from orchestrator.core.errors import Fatal, NoCapacity, NotFound
 from orchestrator.core.vms.cleaning import Cleaning
 from orchestrator.operations.cleanings import settle_cleanings
 from orchestrator.services.fleet.view import SANITISING
@@ -142,13 +142,19 @@ def test_a_more_important_vm_gets_the_place_that_was_freed_for_it_all_the_same(
         assert plane.services.vms.get("default", "next").state == "running"
 
 
-def test_an_observation_from_before_the_claim_ended_says_nothing(plane: ControlPlane) -> None:
+def test_an_observation_from_before_the_claim_ended_says_nothing_whatever_clocks_say(plane: ControlPlane) -> None:
+    with plane.store.read() as tx:
+        before = tx.operations.turn()
     left = abandoned_with_its_vgpu_left(plane)
     plane.machine(T4_HOST).mdevs.clear()
     host = plane.services.hosts.get(T4_HOST).host
     with plane.store.begin() as tx:
-        settle_cleanings(tx, T4_HOST, plane.hosts.observe(host), began=left.ended_at - 1)
+        settle_cleanings(tx, T4_HOST, plane.hosts.observe(host), turn=before, now=left.ended_at + 3600)
     assert cleanings(plane) == (left,)
+    with plane.store.begin() as tx:
+        after = tx.operations.turn()
+        settle_cleanings(tx, T4_HOST, plane.hosts.observe(host), turn=after, now=left.ended_at - 3600)
+    assert [cleaning.method for cleaning in cleanings(plane)] == ["seen_gone"]
 
 
 def test_a_host_that_looks_as_before_is_observed_as_long_as_one_of_its_gpus_is_sanitising(plane: ControlPlane) -> None:
@@ -162,12 +168,15 @@ def test_a_host_that_looks_as_before_is_observed_as_long_as_one_of_its_gpus_is_s
     assert is_observed()
 
 
-def test_what_a_host_had_that_was_given_up_is_not_known_to_be_clean(plane: ControlPlane) -> None:
+def test_what_was_on_a_host_that_is_given_up_is_open_no_longer(plane: ControlPlane) -> None:
+    abandoned_with_its_vgpu_left(plane)
+    plane.services.vms.create(create_vm("next"))
+    plane.engine.drain()
     plane.machine(T4_HOST).answers = False
     plane.observer.observe(T4_HOST)
     plane.services.hosts.forget(T4_HOST, confirm=T4_HOST)
-    (cleaning,) = cleanings(plane)
-    assert (cleaning.method, cleaning.operation) == (None, None)
+    assert [cleaning.method for cleaning in cleanings(plane)] == ["host_given_up"] * 2
+    assert plane.services.gpus.cleanings(limit=10, before=None, sanitising=True) == ()
 
 
 def test_what_is_not_known_to_be_clean_goes_with_its_card(plane: ControlPlane) -> None:
@@ -175,3 +184,24 @@ def test_what_is_not_known_to_be_clean_goes_with_its_card(plane: ControlPlane) -
     with plane.store.begin() as tx:
         tx.cards.put(T4_HOST, (), {left.gpu: "0000:a1:00.0"})
     assert [cleaning.gpu for cleaning in cleanings(plane)] == ["0000:a1:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("member", "code"),
+    [("host", "host.unknown"), ("gpu", "gpu.unknown"), ("vm_name", "vm.unknown"), ("tenant", "tenant.unknown")],
+)
+def test_cleanings_of_what_never_was_are_not_found_and_of_what_is_gone_are_listed(
+    plane: ControlPlane, member: str, code: str
+) -> None:
+    def of(name: str) -> tuple[Cleaning, ...]:
+        return plane.services.gpus.cleanings(limit=10, before=None, sanitising=False, **{member: name})
+
+    gpu = plane.services.vms.get("default", "train").devices[0].gpu
+    there = {"host": T4_HOST, "gpu": gpu, "vm_name": "train", "tenant": "default"}[member]
+    with pytest.raises(NotFound) as unknown:
+        of("0000:ff:00.0" if member == "gpu" else "nowhere")
+    assert (unknown.value.code, bool(unknown.value.hint)) == (code, True)
+    assert of(there) == ()
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert len(of(there)) == 1

@@ -145,8 +145,8 @@ class MigBackedVgpus:
                 return ActionResult(changed=False, cleaned="" if nobodys else "absent")
             users = self._users(action.gpu, existing)
             if (users or len(holders) > 1) and self._mig.shares(action.gpu, existing.profile):
-                if action.vm in map(self.owner_of, users):
-                    return ActionResult(changed=False)
+                if action.vm in map(self.owner_of, users):  # another one of its own, which has its own end
+                    return ActionResult(changed=False, cleaned="absent")
                 self._holders.drop(action.gpu, action.start, action.vm)
                 return ActionResult(changed=False, cleaned="absent")
             if users:

@@ -79,17 +79,17 @@ def scratch(beside: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def check_free(directory: Path, needed: int) -> None:
+def check_free(directory: Path, needed: int, what: str = "a copy") -> None:
     """:raises Fatal: ``host.disk_full``"""
-    check_enough(shutil.disk_usage(directory).free, needed)
+    check_enough(shutil.disk_usage(directory).free, needed, what)
 
 
-def check_enough(free: int, needed: int) -> None:
-    """For a copy. :raises Fatal: ``host.disk_full``"""
+def check_enough(free: int, needed: int, what: str = "a copy") -> None:
+    """For what is to be written. :raises Fatal: ``host.disk_full``"""
     if free < needed:
         hint = "free space below the agent's storage directory"
         details = f"{free} of {needed} bytes are free"
-        raise Fatal("host.disk_full", "the host's disk has no room for a copy", hint=hint, details=details)
+        raise Fatal("host.disk_full", f"the host's disk has no room for {what}", hint=hint, details=details)
 
 
 def remove_parts(target: Path) -> None:

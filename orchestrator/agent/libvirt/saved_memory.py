@@ -9,7 +9,6 @@ the VM, and how its disks were when it was written: memory over a disk that was 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class SavedMemory:
         state = self.libvirt.call(lambda connection: connection.lookupByUUIDString(vm).state())
         if tuple(state) == _BEING_SAVED:
             raise Unknown("vm.suspend_unfinished", "libvirt still writes its memory", hint="wait until it has ended")
-        self._check_free(action.max_bytes)
+        files.check_free(self._volumes, action.max_bytes, "the VM's memory")
         self.ledger.claim(_key(vm), vm)
         files.remove(file)
         try:
@@ -79,13 +78,6 @@ class SavedMemory:
             raise
         self._written(vm)
         return ActionResult(changed=True)
-
-    def _check_free(self, size_bytes: int) -> None:
-        free = shutil.disk_usage(self._volumes).free
-        if free < size_bytes:
-            hint = "free space below the agent's storage directory"
-            details = f"{free} of {size_bytes} bytes are free"
-            raise Fatal("host.disk_full", "the host's disk has no room for the VM's memory", hint=hint, details=details)
 
     def is_kept(self, vm: str) -> bool:
         """Whether the VM's memory is here, whole."""

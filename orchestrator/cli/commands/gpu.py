@@ -11,13 +11,26 @@ import typer
 from orchestrator.cli.commands import maintenance
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import printable, render_details, show, shown, width
-from orchestrator.cli.parameters import Host, ListTenant, OfHost, OfModel, Sort, Svg, Wait, tenant_if_named
+from orchestrator.cli.parameters import (
+    AddressOfGpu,
+    Host,
+    HostOfGpu,
+    ListTenant,
+    OfHost,
+    OfModel,
+    Sort,
+    Svg,
+    Wait,
+    gpu_place,
+    tenant_if_named,
+)
 from orchestrator.cli.progress import follow
 from orchestrator.cli.readings import Readings, reading_lines
 from orchestrator.cli.session import Format, format_of, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, list_lines, render_table, show_list, size, time
 from orchestrator.cli.tree import new_group
 from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.gpu.model import models_meant
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -144,13 +157,14 @@ def list_gpus(
 @app.command("show")
 def show_gpu(
     ctx: typer.Context,
-    host: Host,
-    address: Annotated[str, typer.Argument(help="PCI address.")],
+    host: HostOfGpu,
+    address: AddressOfGpu = None,
     readings: Readings = False,
 ) -> None:
     """Show one GPU with its vGPU types, free and used."""
+    host, address = gpu_place(host, address)
     client = session_of(ctx).client
-    gpu: dict[str, Any] = {**client.gpu(host, parse_pci_address(address))}
+    gpu: dict[str, Any] = {**client.gpu(host, address)}
     lines = details(gpu)
     if readings:
         of_host = client.host_readings(host)
@@ -195,6 +209,7 @@ _METHOD_WORDS: Final = {
     "not_made": "it was never made",
     "absent": "its host had nothing of it any more",
     "seen_gone": "an observation shows its GPU without it",
+    "host_given_up": "not seen: its host was given up",
     "vgpu_destroyed": "the driver destroyed the vGPU",
     "instance_destroyed": "the driver destroyed the GPU instance",
     "bus_reset": "the GPU was reset by its bus",
@@ -227,7 +242,9 @@ CLEANING_COLUMNS: Final = (
 def list_cleanings(
     ctx: typer.Context,
     host: OfHost = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only of the GPU there.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only of the GPU there; or HOST/ADDRESS.")
+    ] = None,
     vm: Annotated[str | None, typer.Option("--vm", metavar="NAME", help="Only after VMs of this name.")] = None,
     tenant: ListTenant = None,
     sanitising: Annotated[
@@ -241,6 +258,11 @@ def list_cleanings(
     'vgpuctl doctor' tells what is left there.
     """
     session = session_of(ctx)
+    if gpu is not None and "/" in gpu:
+        named, gpu = gpu_place(gpu, None)
+        if host not in {None, named}:
+            raise InvalidInput("cli.usage", f"{host} and {named} are two hosts", hint="a GPU is of one host: name that")
+        host = named
     address = None if gpu is None else parse_pci_address(gpu)
     only = {"host": host, "gpu": address, "vm": vm, "tenant": tenant, "sanitising": "true" if sanitising else None}
     rows = session.client.gpu_cleanings(limit, **only)

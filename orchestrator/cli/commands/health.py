@@ -14,13 +14,12 @@ from orchestrator.cli.ages import show_span, show_time
 from orchestrator.cli.commands.maintenance import Parallel, Reason, finish, followed
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import render_details, show, shown, width
-from orchestrator.cli.parameters import Bandwidth, Host, Sort, Wait, bandwidth_mib
+from orchestrator.cli.parameters import AddressOfGpu, Bandwidth, HostOfGpu, Sort, Wait, bandwidth_mib, gpu_place
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, render_table, show_list, time
 from orchestrator.cli.tree import new_group
 from orchestrator.core.gpu.health_states import HealthState
-from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.units import MIB, times
 
 app = new_group("GPUs that fall ill: states, rules, your word.")
@@ -65,7 +64,6 @@ SIGNAL_COLUMNS: Final = (
     field("TEXT", "text", Fit.WRAP),
 )
 
-Gpu = Annotated[str, typer.Argument(metavar="ADDRESS", help="PCI address.")]
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for people.")]
 
 
@@ -90,10 +88,11 @@ def _pool_lines(answer: Mapping[str, Any]) -> list[str]:
 
 
 @app.command("explain")
-def explain(ctx: typer.Context, host: Host, address: Gpu) -> None:
+def explain(ctx: typer.Context, host: HostOfGpu, address: AddressOfGpu = None) -> None:
     """Tell why a GPU is in its state, and what ends it."""
+    host, gpu = gpu_place(host, address)
     session = session_of(ctx)
-    answer = session.client.gpu_health(host, parse_pci_address(address))
+    answer = session.client.gpu_health(host, gpu)
     show(answer, session.format, lambda: _gpu_lines(answer))
 
 
@@ -135,18 +134,19 @@ def _next_steps(answer: Mapping[str, Any]) -> list[str]:
 
 
 @app.command("quarantine")
-def quarantine(ctx: typer.Context, host: Host, address: Gpu, reason: Why) -> None:
+def quarantine(ctx: typer.Context, host: HostOfGpu, reason: Why, address: AddressOfGpu = None) -> None:
     """Put nothing new on a GPU until it is returned."""
+    host, gpu = gpu_place(host, address)
     session = session_of(ctx)
-    answer = session.client.quarantine_gpu(host, parse_pci_address(address), reason)
+    answer = session.client.quarantine_gpu(host, gpu, reason)
     show(answer, session.format, lambda: [f"nothing new is put on GPU {shown(answer['gpu'])} of {host}"])
 
 
 @app.command("empty")
 def empty(
     ctx: typer.Context,
-    host: Host,
-    address: Gpu,
+    host: HostOfGpu,
+    address: AddressOfGpu = None,
     parallel: Parallel = 4,
     bandwidth: Bandwidth = None,
     reason: Reason = "",
@@ -156,43 +156,47 @@ def empty(
 
     Its host serves on. It is quarantined until 'health return'. 'maintenance' shows, pauses and cancels it.
     """
+    host, gpu = gpu_place(host, address)
     session = session_of(ctx)
     wanted = {"parallel": parallel, "reason": reason, **bandwidth_mib(bandwidth)}
-    begun = session.client.empty_gpu(host, parse_pci_address(address), wanted)
+    begun = session.client.empty_gpu(host, gpu, wanted)
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
 @app.command("reset")
-def reset(ctx: typer.Context, host: Host, address: Gpu, wait: Wait = True) -> None:
+def reset(ctx: typer.Context, host: HostOfGpu, address: AddressOfGpu = None, wait: Wait = True) -> None:
     """Reset a GPU without VMs, and try it.
 
     It is closed first; if it is well afterwards it is on watch for a day, else quarantined.
     """
+    host, gpu = gpu_place(host, address)
     session = session_of(ctx)
-    begun = session.client.reset_gpu(host, parse_pci_address(address))
+    begun = session.client.reset_gpu(host, gpu)
     if not wait:
         show(begun, session.format, lambda: [f"operation {shown(begun['operation'])} started"])
         return
     operation = follow(session, str(begun["operation"]))
-    show(operation, session.format, lambda: [f"GPU {shown(address)} of {host} was reset and is well"], name=host)
+    show(operation, session.format, lambda: [f"GPU {shown(gpu)} of {host} was reset and is well"], name=host)
 
 
 @app.command("return")
-def give_back(ctx: typer.Context, host: Host, address: Gpu, reason: Why) -> None:
+def give_back(ctx: typer.Context, host: HostOfGpu, reason: Why, address: AddressOfGpu = None) -> None:
     """Have VMs on a GPU again that was unfit or quarantined.
 
     It is on watch for a day. What is told of it now counts no more, unless it is told anew.
     """
+    host, gpu = gpu_place(host, address)
     session = session_of(ctx)
-    answer = session.client.return_gpu(host, parse_pci_address(address), reason)
+    answer = session.client.return_gpu(host, gpu, reason)
     show(answer, session.format, lambda: [f"GPU {shown(answer['gpu'])} of {host} is on watch for a day"])
 
 
 @app.command("ack")
-def acknowledge(ctx: typer.Context, host: Host, address: Gpu) -> None:
+def acknowledge(ctx: typer.Context, host: HostOfGpu, address: AddressOfGpu = None) -> None:
     """Say that you have seen it: no alert until its state changes."""
+    host, gpu = gpu_place(host, address)
     session = session_of(ctx)
-    answer = session.client.acknowledge_gpu(host, parse_pci_address(address))
+    answer = session.client.acknowledge_gpu(host, gpu)
     show(answer, session.format, lambda: [f"GPU {shown(answer['gpu'])} of {host} stays {shown(answer['state'])}"])
 
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Severity, host_finding, vm_finding
 from orchestrator.core.gpu.health import (
-    WAS_RESET,
     GpuFault,
     GpuSignal,
     Meanings,
@@ -26,16 +25,16 @@ from orchestrator.core.vms.vm import Vm
 GPU_FAULT: Final = "vm.gpu_fault"
 """Code of what VMs are told."""
 _SHOWN: Final = 3
-_RESET: Final = f"on {{host}} 'nvidia-smi -i {{gpu}} --gpu-reset && echo {WAS_RESET} >/dev/kmsg'"
+_RESET: Final = "{stop}'vgpuctl health reset {host} {gpu}'"
 _CLOSED: Final = "nothing new is put on it"
 _SPARED: Final = "new VMs are put on it, last, as the breaker is open ('vgpuctl health show')"
 _TO_DO: Final[Mapping[Remedy, str]] = {
     "watch": "it serves on and is placed on last; look at it once no VM is on it; on it: {vms}",
-    "drain_and_reset": _CLOSED + "; {stop}" + _RESET,
+    "drain_and_reset": _CLOSED + "; " + _RESET,
     "reload_driver": _CLOSED + "; stop the VMs with GPUs of {host}, then load its driver anew there, or "
     "reboot it; on it: {vms}",
     "reboot_host": _CLOSED + "; 'vgpuctl host cordon {host}', stop its VMs, reboot it; on the GPU: {vms}",
-    "reset_when_free": "it serves on; the next reset puts it right: once no VM is on it, " + _RESET,
+    "reset_when_free": "it serves on; the next reset puts it right: " + _RESET,
     "support": "it serves on; nvidia-bug-report.sh on {host} collects what NVIDIA's support asks for; on it: {vms}",
     "restart_vm": "the others on it go on; it is of one of {vms}: the one whose programs failed is restarted",
 }
@@ -113,7 +112,8 @@ def _of_vm(vm: Vm, faults: Sequence[GpuFault], *, alone: bool) -> GpuFault | Non
 
 def _of_gpu(host: Host, code: str, gpu: str, faults: Sequence[GpuFault], to_do: str, vms: str) -> Finding:
     """Of its faults, the worst first."""
-    stop, vms = f"stop {vms}, then " if vms else "", vms or "no VM"
+    stop = f"'vgpuctl health empty {host.name} {gpu}' moves {vms} off it, then " if vms else ""
+    vms = vms or "no VM"
     more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
     differ = ("a GPU without faults", "; ".join(fault.signal.words for fault in faults[:_SHOWN]) + more)
     why = to_do.format(host=host.name, gpu=gpu, vms=vms, stop=stop)

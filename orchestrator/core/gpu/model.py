@@ -40,6 +40,8 @@ class GpuModel:
     sriov_total_vfs: int | None
     baseboard: str | None
     """NVSwitch baseboard it sits on (``HGX H100``): whole GPUs then come in fabric partitions."""
+    nvlink: bool
+    """Whether NVLink may join it to others."""
     ecc: bool | None
     fractional_multi_vgpu: bool | None
     """Whether a VM may hold several vGPUs that are smaller than the GPU."""

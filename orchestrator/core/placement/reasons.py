@@ -151,7 +151,8 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
         )
     else:
         code = "gpu.no_partition"
-    yield code, _message(code, request, free=free), host.view.name
+    detail = _closed(host) if code == "gpu.too_few" else None
+    yield code, _message(code, request, detail, free=free), host.view.name
     for gpu, model in zip(host.gpus, models, strict=True):
         subject = _subject(host, gpu)
         if request.gpu_models and model not in request.gpu_models:
@@ -162,6 +163,12 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
             yield "gpu.not_whole", _message("gpu.not_whole", request, gpu.view.reason_not_whole), subject
         elif gpu.view.reason_alone is not None and request.whole_gpus > 1:
             yield "gpu.alone", _message("gpu.alone", request, gpu.view.reason_alone), subject
+
+
+def _closed(host: FleetHost) -> str | None:
+    """How many of its GPUs nothing may be put on, and why the first."""
+    reasons = [gpu.reason for gpu in host.gpus if not gpu.usable]
+    return f"{len(reasons)} of {len(host.gpus)} may not be used, {reasons[0]}" if reasons else None
 
 
 def _off_sets(request: Request, host: FleetHost, masks: Iterable[int], board: Cut) -> str | None:

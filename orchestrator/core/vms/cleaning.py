@@ -16,9 +16,12 @@ from orchestrator.core.gpu.device import Device, DeviceKind
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.vms.vm import Vm
 
-Method = Literal["not_made", "absent", "seen_gone", "vgpu_destroyed", "instance_destroyed", "bus_reset", "flr"]
+Method = Literal[
+    "not_made", "absent", "seen_gone", "host_given_up", "vgpu_destroyed", "instance_destroyed", "bus_reset", "flr"
+]  # fmt: skip
 """``not_made``: the operation that claimed it was taken back, and nothing of it was or is left on the GPU.
-``seen_gone``: an observation showed its GPU without it."""
+``seen_gone``: an observation showed its GPU without it. ``host_given_up``: nobody has seen it, and nobody gets a place
+there: the host is ours no more, and what is on it is observed anew before it could be again."""
 
 _RANKS: Final[tuple[AgentCleaned, ...]] = ("absent", "vgpu_destroyed", "instance_destroyed", "bus_reset", "flr")
 
@@ -60,7 +63,8 @@ class Cleaning:
     ended_at: float
     """When the claim ended."""
     cleaned_at: float | None
-    """When it was known to be clean; None: it is not known, and nobody gets a part of the GPU."""
+    """When it was known to be clean, or its host was given up; None: it is not known, and nobody gets a part of the
+    GPU."""
     method: Method | None
     """How; None with ``cleaned_at``."""
     health: str

@@ -44,6 +44,15 @@ def _check_empty(context: Context) -> str:
     return health.cause
 
 
+def _left_to_a_person(context: Context) -> None:
+    """A person who cancels a reset that began by itself closes the GPU with that: none begins again by itself."""
+    with context.begin() as tx:
+        host, gpu = tx.hosts.get(context.host_name), context.text("gpu")
+        before = host.health_of(gpu)
+        if before is not None and before.mends and tx.operations.is_cancelled(context.operation_id):
+            tx.gpu_health.put(host.name, gpu, replace(before, by=ACTOR), changed=False)
+
+
 def _reset(context: Context) -> str:
     gpu, model = context.text("gpu"), context.text("model")
     if context.inputs.get("mig") is True:
@@ -151,7 +160,7 @@ def _mark(context: Context, *, mends: bool) -> None:
             tx.gpu_health.put(host.name, gpu, replace(after, mends=mends), changed=True)
 
 
-CHECK_EMPTY = Step(name="gpu_empty.1", title="it is empty", do=_check_empty, no_undo_reason="it only observes")
+CHECK_EMPTY = Step(name="gpu_empty.1", title="it is empty", do=_check_empty, undo=_left_to_a_person)
 RESET = Step(name="reset_gpu.1", title="reset", do=_reset, undo=_undo_reset, remains=_remains)
 ANSWERS = Step(name="gpu_answers.1", title="the GPU answers", do=_answers, no_undo_reason="it only observes")
 TRY = Step(

@@ -49,6 +49,7 @@ def forget_host(context: Context) -> None:
     with context.begin() as tx:
         known = [host for host in tx.hosts.list() if host.name == context.host_name]
         tx.gpu_health.keep_quarantines(context.host_name)
+        tx.cleanings.give_up(context.host_name, context.world.clock.now())
         tx.hosts.remove(context.host_name)
         context.world.keys.remove(tx, context.host_name)
     for host in known:

@@ -215,7 +215,8 @@ def set_aside(host: Host, gpu: GpuSnapshot) -> str | None:
     """Why nothing may be put on the GPU in any mode; None: it is ours and well."""
     if gpu.address not in host.managed_gpus:
         return "not given to vgpuctl at 'host add'"
-    return next(iter(gpu.problems), reason_closed(host.health_of(gpu.address)))
+    why = (next(iter(gpu.problems), None), reason_closed(host.health_of(gpu.address)))
+    return "; ".join(filter(None, why)) or None
 
 
 def kept_alone(host: Host, gpu: GpuSnapshot) -> str | None:

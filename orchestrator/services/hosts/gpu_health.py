@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from orchestrator.core.advice.alike import CapacityGpus
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter
 from orchestrator.core.advice.overview import FleetUse
-from orchestrator.core.errors import NotFound
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.gpu.health import GpuFault, GpuSignal
 from orchestrator.core.gpu.health_states import (
     Breaker,
@@ -25,6 +25,7 @@ from orchestrator.core.hosts.host import Host
 from orchestrator.operations.gpu_health import gpu_faults
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
+from orchestrator.services.begin import busy_with
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -88,7 +89,9 @@ class GpuHealthService:
         )  # fmt: skip
 
     def give_back(self, host: str, gpu: str, reason: str) -> KnownHealth:
-        """It is on watch; what is told of it now counts no more. Raises what :meth:`get` and ``returned`` raise."""
+        """It is on watch; what is told of it now counts no more. Raises what :meth:`get` and ``returned`` raise.
+
+        :raises Conflict: ``gpu.in_use``: it is being reset"""
         by = actor()
         return self._say(
             host, gpu, "return_gpu", reason,
@@ -120,6 +123,8 @@ class GpuHealthService:
             now = tx.time.no_earlier(self.clock.now())
             _known(tx, host, gpu)
             standing, snapshot = tx.hosts.get(host), tx.hosts.snapshot(host)
+            if action == "return_gpu":
+                _check_not_reset(tx, standing, gpu)
             faults = () if snapshot is None else gpu_faults(tx, standing, snapshot, gpu)
             before = standing.health_of(gpu)
             after = word(before, faults, now)
@@ -148,6 +153,14 @@ def check_ours(host: Host, gpu: str) -> None:
             f"GPU {gpu} of host {host.name} was not given to us",
             hint=f"'vgpuctl gpu list --host {host.name}' tells which were",
         )
+
+
+def _check_not_reset(tx: Transaction, host: Host, gpu: str) -> None:
+    """Its reset would find it open, and VMs on it. :raises Conflict: ``gpu.in_use``"""
+    busy = busy_with(tx, host)
+    if busy is not None and busy.kind == "reset_gpu" and tx.operations.get(busy.id).inputs.get("gpu") == gpu:
+        hint = f"wait until it has ended, or 'vgpuctl operation cancel {busy.id}'"
+        raise Conflict("gpu.in_use", f"operation {busy.id} resets GPU {gpu}", hint=hint)
 
 
 def _known(tx: Transaction, name: str, gpu: str) -> KnownHealth:

@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
+from typing import Final
 
-from orchestrator.catalogue.gpu_tables import model_name, tables_of
+from orchestrator.catalogue.gpu_tables import model_name, model_of, tables_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.gpu.health import closing_fault
@@ -30,6 +31,7 @@ from orchestrator.services.begin import begin_on_host
 from orchestrator.services.fleet.view import SANITISING, gpu_view, kept_alone
 from orchestrator.services.hosts.gpu_health import check_ours, close_for_mending
 from orchestrator.services.messages import GpuInfo, Started, TypeUse
+from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -66,9 +68,37 @@ class GpuService:
     def cleanings(
         self, *, limit: int, before: int | None, sanitising: bool, **equal: str | None
     ) -> tuple[Cleaning, ...]:
-        """Newest first; of things that are gone as well. ``equal``: members and what they are."""
+        """Newest first; of things that are gone as well. ``equal``: members and what they are.
+
+        :raises NotFound: ``host.unknown``, ``gpu.unknown``, ``vm.unknown``, ``tenant.unknown``: there is no such thing,
+            and no cleaning is of one"""
         with self.store.read() as tx:
-            return tx.cleanings.list(limit=limit, before=before, is_open=sanitising, **equal)
+            listed = tx.cleanings.list(limit=limit, before=before, is_open=sanitising, **equal)
+            for member, name in equal.items() if not listed and before is None else ():
+                if name is None or tx.cleanings.list(limit=1, before=None, is_open=False, **{member: name}):
+                    continue
+                _check_known(tx, member, name)
+            return listed
+
+
+def _check_known(tx: Transaction, member: str, name: str) -> None:
+    """Of a cleaning. :raises NotFound: ``host.unknown``, ``gpu.unknown``, ``vm.unknown``, ``tenant.unknown``"""
+    match member:
+        case "host":
+            tx.hosts.get(name)
+        case "tenant":
+            known_tenant(tx, name)
+        case "gpu":
+            known = {gpu for host in tx.hosts.list() for gpu in host.managed_gpus}
+            if name not in known:
+                hint = near(name, known, "vgpuctl gpu list")
+                raise NotFound("gpu.unknown", f"no host has given us a GPU {ascii(name)[:40]}", hint=hint)
+        case "vm_name":
+            names = {vm.spec.name for vm in tx.vms.list()}
+            if name not in names:
+                raise NotFound(
+                    "vm.unknown", f"no VM is called {name[:63]!a}", hint=near(name, names, "vgpuctl list-vms")
+                )
 
 
 def place_of(info: GpuInfo) -> tuple[str, str]:
@@ -186,7 +216,13 @@ class CardService:
             if snapshot is None or seen is None:
                 hint = f"'vgpuctl host drain {host}', reboot it; is it not there then, reseat or replace it"
                 raise Conflict("gpu.needs_reboot", f"GPU {gpu} is not on its bus", hint=hint)
+            if seen.driver is None:
+                hint = f"'vgpuctl doctor --host {host}' tells why; load the NVIDIA driver on {host}, or reboot it"
+                raise Conflict(
+                    "gpu.needs_driver", f"no driver has GPU {gpu} that could try it after a reset", hint=hint
+                )
             _check_resettable(tx, standing, snapshot, gpu)
+            _check_neighbours(tx, standing, snapshot, seen)
             close_for_mending(tx, standing, gpu, tx.time.no_earlier(self.clock.now()), "it is reset")
             of_gpu: dict[str, object] = {
                 "gpu": gpu,
@@ -215,3 +251,37 @@ def _check_resettable(tx: Transaction, host: Host, snapshot: HostSnapshot, gpu: 
     if closing is not None and closing.remedy == "reboot_host":
         hint = f"'vgpuctl host drain {host.name}', reboot it, 'vgpuctl host uncordon {host.name}'"
         raise Conflict("gpu.needs_reboot", f"a reset is no help: {closing.signal.words}", hint=hint)
+
+
+_RESET_TOGETHER: Final = frozenset({"pascal", "volta", "turing"})
+
+
+def _check_neighbours(tx: Transaction, host: Host, snapshot: HostSnapshot, gpu: GpuSnapshot) -> None:
+    """That a reset of one GPU takes no other along. From Ampere on one may be reset alone, on an Ampere baseboard while
+    the fabric manager is there to train its links anew; one of before only with all that NVLink joins it to
+    (docs.nvidia.com/deploy/nvidia-smi: --gpu-reset).
+
+    :raises Conflict: ``gpu.in_use``"""
+    fabric, model = snapshot.fabric, model_of(gpu)
+    for partition in () if fabric is None else fabric.partitions:
+        if partition.active and gpu.module_id in partition.modules:
+            hint = f"whoever activated it deactivates it: 'fmpm -d {partition.id}' on {host.name}"
+            words = f"GPU {gpu.address} is in fabric partition {partition.id}, which is active"
+            raise Conflict("gpu.in_use", words, hint=hint)
+    if model is None or not model.nvlink:
+        return
+    untrained = model.architecture == "ampere" and fabric is not None and fabric.problem is not None
+    if model.architecture not in _RESET_TOGETHER and not untrained:
+        return
+    at_work = [other.address for other in snapshot.gpus if other.address != gpu.address and _is_linked(other)]
+    users = {address: vms for address in at_work if (vms := users_of_gpu(tx, host.name, address))}
+    if users:
+        first, names = next(iter(users)), "; ".join(f"{at} ({', '.join(vms)})" for at, vms in users.items())
+        words = f"NVLink may join GPU {gpu.address} to {names}, and its reset would break their links"
+        start = "start the fabric manager, or " if untrained else ""
+        raise Conflict("gpu.in_use", words, hint=f"{start}'vgpuctl health empty {host.name} {first}' first")
+
+
+def _is_linked(gpu: GpuSnapshot) -> bool:
+    model = model_of(gpu)
+    return model is not None and model.nvlink

@@ -116,6 +116,7 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
     for vm in lost:
         tx.claims.free_place(vm.id, Evidence(at=now))
         tx.vms.update(replace(vm, state="lost", addresses=()))
+    tx.cleanings.give_up(name, now)
     volumes = tx.volumes.lose(name)
     forgotten = replace(host, state="forgotten", state_reason=_GIVEN_UP, cordoned=True)
     tx.hosts.update(forgotten)

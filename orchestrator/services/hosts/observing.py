@@ -133,8 +133,9 @@ class HostObserver:
             news = host.state != "ready"
             if not tx.hosts.put_snapshot(name, snapshot, turn):
                 return news
-            judge_gpus(tx, host, snapshot, tx.time.no_earlier(self.clock.now()))
-            settle_cleanings(tx, name, snapshot, began)
+            now = tx.time.no_earlier(self.clock.now())
+            judge_gpus(tx, host, snapshot, now)
+            settle_cleanings(tx, name, snapshot, turn, now)
             domains, vms = {domain.uuid: domain for domain in snapshot.domains}, tx.vms.list(host=name)
             _keep_metadata(tx, vms, snapshot)
             for vm in vms:

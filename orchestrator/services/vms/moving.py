@@ -301,12 +301,13 @@ def _stays_off(refused: Mapping[str, _Refused]) -> Conflict:
 def _stays(vm: Vm, refused: Mapping[str, tuple[MoveLimit, ...]]) -> Conflict:
     """``refused``: by host, what keeps it from going there."""
     name = f"{vm.spec.name} --tenant {vm.spec.tenant}"
-    first = next(iter(refused.values()))[0]
+    limits = [limit for of_host in refused.values() for limit in of_host]
     tried = f" to {', '.join(refused)}" if len(refused) > 1 else ""
+    cures = "" if tried else "; ".join(dict.fromkeys(limit.cure for limit in limits if limit.cure))
     return Conflict(
         "vm.stays",
-        f"VM {vm.spec.name} cannot move{tried}: {first.message}",
-        hint=(None if tried else first.cure) or f"'vgpuctl show-vm {name} --moves' tells where it may, and how",
+        f"VM {vm.spec.name} cannot move{tried}: {'; '.join(dict.fromkeys(limit.message for limit in limits))}",
+        hint=cures or f"'vgpuctl show-vm {name} --moves' tells where it may, and how",
         reasons=tuple(
             Reason(code=limit.code, message=limit.message, subjects=(host,) if tried else ())
             for host, limits in refused.items()

@@ -109,6 +109,8 @@ def test_two_of_one_vm_lie_in_it_and_both_are_gone_before_it_is(bench: Bench) ->
     made(bench, "a", 1, 2)
     assert typed(bench) == {0: 2, 1: 2}
     removed(bench, "a", 1, 2)
+    shared = bench.do(DestroyGpuInstance(vm="a", gpu=A100, start=2))
+    assert (shared.changed, shared.cleaned) == (False, "absent")  # what is there is another one's, with its own end
     assert typed(bench) == {0: 2}
     removed(bench, "a", 0, 2)
     assert bench.there() == before

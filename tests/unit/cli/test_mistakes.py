@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.commands.security_group import check_on
+from orchestrator.cli.parameters import gpu_place
 from orchestrator.core.errors import NotFound
 from tests.fakes.typed import Cli
 
@@ -154,3 +155,15 @@ def test_a_group_that_is_not_where_it_is_withdrawn_from_is_said() -> None:
             check_on(group, use)
         assert refused.value.message == f"group web is not on {words}"
         assert "it is on VM a;" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("words", [("gpu-1", "41:00.0"), ("41:00.0", "gpu-1"), ("gpu-1/0000:41:00.0", None)])
+def test_a_gpu_is_named_in_either_order_or_as_lists_have_it(words: tuple[str, str | None]) -> None:
+    assert gpu_place(*words) == ("gpu-1", "0000:41:00.0")
+
+
+@pytest.mark.parametrize("words", ["health reset gpu-1", "gpu show gpu-1", "gpu cleanings --host a --gpu b/41:00.0"])
+def test_half_a_gpu_and_one_of_two_hosts_are_refused_with_the_form(cli: Cli, words: str) -> None:
+    ended = cli(*words.split())
+    assert ended.code == 2
+    assert "HOST/ADDRESS" in ended.err or "a GPU is of one host" in ended.err

@@ -56,6 +56,12 @@ def test_an_answer_is_its_json(answering: Answer) -> None:
     assert answering(_reply("200 OK", b'{"a": [1]}')).call("GET", "/v1/x") == {"a": [1]}
 
 
+def test_an_answer_with_a_list_is_asked_for_once(answering: Answer) -> None:
+    """The server hangs up after one."""
+    whole = answering(_reply("200 OK", b'{"counts": {"watch": 1}, "gpus": [{"gpu": "a"}]}')).whole("/v1/x", {}, "gpus")
+    assert whole == {"counts": {"watch": 1}, "gpus": [{"gpu": "a"}]}
+
+
 def test_an_id_may_be_the_number_of_a_row(answering: Answer) -> None:
     assert answering(_reply("200 OK", b'[{"id": 4}]')).call("GET", "/v1/x") == [{"id": 4}]
 
