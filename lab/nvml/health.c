@@ -103,6 +103,24 @@ API nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t gpu, uint *current, uint *pen
 }
 
 /* error: 0 corrected, 1 uncorrected; both counters (volatile, aggregate) are the same here. */
+/* A GPU without "fabric_state" has no fabric. */
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t gpu, nvmlGpuFabricInfo_v2_t *info)
+{
+	long long state;
+
+	CHECK_GPU(gpu, info);
+	if (info->version != NVML_VERSION(*info, 2))
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	if (!source_number(gpu, "fabric_state", &state))
+		return NVML_ERROR_NOT_SUPPORTED;
+	memset(info->clusterUuid, 0, sizeof(info->clusterUuid));
+	info->cliqueId = 0;
+	info->state = state;
+	info->status = source_number_or(gpu, "fabric_status", NVML_SUCCESS);
+	info->healthMask = source_number_or(gpu, "fabric_health", 0);
+	return NVML_SUCCESS;
+}
+
 API nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t gpu, uint error, uint counter, ull *count)
 {
 	CHECK_GPU(gpu, count);

@@ -50,6 +50,15 @@ typedef struct {
 } nvmlUtilization_t;
 
 typedef struct {
+	uint version;
+	unsigned char clusterUuid[16];
+	nvmlReturn_t status;
+	uint cliqueId;
+	unsigned char state;
+	uint healthMask;
+} nvmlGpuFabricInfo_v2_t;
+
+typedef struct {
 	uint version, sensor;
 	int temperature;
 } nvmlTemperature_t;

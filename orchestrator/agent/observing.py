@@ -13,7 +13,7 @@ from typing import Final, TypeVar, cast
 from orchestrator.agent.attachments.kind import Kinds, Observation, ObservedKind
 from orchestrator.agent.attachments.mig_backed import InstanceHolders
 from orchestrator.agent.fabric.fmpm import FabricManager
-from orchestrator.agent.fabric.observing import observe_fabric
+from orchestrator.agent.fabric.observing import observe_fabric, without_waiting
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.kernel_log import KernelLog
 from orchestrator.agent.ledger import Ledger
@@ -232,6 +232,7 @@ class Observer:
         networks = problems.read(self.networks.find, FoundNetworks())
         logged = self.kernel_log.signals()
         gpus = _with_signals(observe_gpus(self.paths, self.ledger, self.kinds, nvml), logged)
+        fabric = observe_fabric(self.paths, self.ledger, self.fabric, gpus)
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
         pools, shared = self.storage.shared.observe()
@@ -253,7 +254,7 @@ class Observer:
             storage_free_bytes=disk.free,
             storage_total_bytes=disk.total,
             iommu=about.iommu,
-            gpus=gpus,
+            gpus=without_waiting(gpus, fabric),
             domains=tuple(
                 replace(domain, qemu_replaced=domain.owner is not None and is_replaced(self.paths, domain.name))
                 for domain in domains
@@ -268,7 +269,7 @@ class Observer:
             epoch=self.ledger.epoch(),
             ledger_lost=self.ledger.is_lost(),
             confinement=None if hypervisor is None else hypervisor.confinement,
-            fabric=observe_fabric(self.paths, self.ledger, self.fabric, gpus),
+            fabric=fabric,
             nodes=machine.read_numa_nodes(self.paths),
             features=machine.read_features(self.paths),
             nics=self.nics.observe(),

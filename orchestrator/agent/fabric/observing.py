@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.agent.fabric.fmpm import FabricManager, Waits
 from orchestrator.agent.fabric.members import (
@@ -19,6 +20,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.gpu.fabric import FabricSnapshot, ObservedPartition
+from orchestrator.core.gpu.health import NOT_JOINED
 from orchestrator.core.hosts.snapshot import GpuSnapshot
 
 
@@ -52,6 +54,19 @@ def observe_fabric(
         version=version,
         partitions=partitions,
         problem=wrong_version(paths, version) or (_unknown(unknown) if unknown else None),
+    )
+
+
+def without_waiting(gpus: Iterable[GpuSnapshot], fabric: FabricSnapshot | None) -> tuple[GpuSnapshot, ...]:
+    """The same; that it has not joined its fabric is no fault of one that joins with its partition, or is in MIG mode
+    and needs none."""
+    partitions = () if fabric is None else fabric.partitions
+    active = {module for partition in partitions if partition.active for module in partition.modules}
+    return tuple(
+        replace(gpu, signals=tuple(signal for signal in gpu.signals if signal.name != NOT_JOINED))
+        if gpu.mig_enabled or (partitions and gpu.module_id not in active)
+        else gpu
+        for gpu in gpus
     )
 
 

@@ -14,7 +14,7 @@ import pynvml
 
 from orchestrator.agent.nvml.asking import answer_of
 from orchestrator.agent.nvml.gpu_readings import field_values
-from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.health import NOT_JOINED, GpuSignal
 from orchestrator.core.gpu.licence import LicenceState, VgpuLicence
 from orchestrator.core.readings.quantities import RECOVERY_ACTIONS
 
@@ -30,12 +30,17 @@ _CONFIGURED: Final = (
     pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NOT_SUPPORTED,
     pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE,
 )
+_JOINING: Final = {
+    pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED: "not started",
+    pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS: "in progress",
+}
 _TWO_BITS: Final = 3
 _FOUR_BITS: Final = 15
 
 
 def _fabric(device: Any) -> tuple[GpuSignal, ...]:
-    """Whatever state and status say: a fabric that came up may have lost a route since."""
+    """How far the GPU is in joining it, with what result (which counts once that has ended), and its health whatever
+    those say: a fabric that came up may have lost a route since."""
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     try:
         pynvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(info))
@@ -45,7 +50,14 @@ def _fabric(device: Any) -> tuple[GpuSignal, ...]:
     faults = [name for name, shift in _FABRIC.items() if mask >> shift & _TWO_BITS == 1]
     if mask >> _CONFIGURATION & _FOUR_BITS not in _CONFIGURED:
         faults.append("incorrect_configuration")
-    return tuple(GpuSignal(name=f"fabric-{name}") for name in faults)
+    return (*_joined(int(info.state), int(info.status)), *(GpuSignal(name=f"fabric-{name}") for name in faults))
+
+
+def _joined(state: int, status: int) -> tuple[GpuSignal, ...]:
+    if state in _JOINING:
+        return (GpuSignal(name=NOT_JOINED, text=_JOINING[state]),)
+    failed = state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED and status != pynvml.NVML_SUCCESS
+    return (GpuSignal(name="fabric-failed", text=f"NVML error {status}"),) if failed else ()
 
 
 def _rows(device: Any) -> tuple[GpuSignal, ...]:

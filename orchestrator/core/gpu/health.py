@@ -92,6 +92,7 @@ class GpuFault:
 _UNKNOWN: Final = Meaning("gpu", "support")
 MISSING: Final = "gpu-missing"
 """A GPU of ours that is not on the host's bus."""
+NOT_JOINED: Final = "fabric-not_joined"
 _STATES: Final = {
     MISSING: "the GPU is not there",
     "sxid-fatal": "a switch of the fabric has a fatal error",
@@ -103,6 +104,8 @@ _STATES: Final = {
     "memory-uncorrectable_errors": "uncorrectable memory errors",
     "memory-remap_pending": "a memory row is remapped at the next reset",
     "memory-remap_failed": "a memory row could not be remapped",
+    NOT_JOINED: "the GPU has not joined its fabric",
+    "fabric-failed": "the GPU could not join its fabric",
     "fabric-degraded_bandwidth": "the fabric's bandwidth is degraded",
     "fabric-route_recovery": "the fabric's routes are being recovered",
     "fabric-route_unhealthy": "a route of the fabric is unhealthy",

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.fabric.fmpm import Fmpm
-from orchestrator.agent.fabric.observing import observe_fabric
+from orchestrator.agent.fabric.observing import observe_fabric, without_waiting
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
 from orchestrator.agent.observing import observe_gpus
@@ -23,6 +23,7 @@ from orchestrator.core.actions.host_actions import ActionResult, BindVfio, HostA
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot
+from orchestrator.core.gpu.health import GpuSignal
 from tests.fakes.fabric_host import GPUS, MODULES, FabricHost, fabric_of
 from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_driver import FakeUses
@@ -363,3 +364,19 @@ def test_cards_that_all_tell_one_module_id_are_on_no_baseboard(bench: Bench, mod
     cards = tuple(replace(gpu, module_id=module) for gpu in gpus)
     for there in (cards, cards[:1]):
         assert observe_fabric(bench.host.paths, bench.ledger, Fmpm(bench.host.paths), there) is None
+
+
+def test_a_gpu_that_waits_for_its_partition_or_needs_none_has_not_failed_to_join(bench: Bench) -> None:
+    signal = GpuSignal(name="fabric-not_joined", text="not started")
+    gpus = observe_gpus(bench.host.paths, bench.ledger, bench.kinds, bench.driver.read())
+    waiting = tuple(replace(gpu, signals=(signal,)) for gpu in gpus)
+
+    def told(fabric: FabricSnapshot | None) -> int:
+        return sum(bool(gpu.signals) for gpu in without_waiting(waiting, fabric))
+
+    shared = bench.seen()
+    assert (told(None), told(shared)) == (len(gpus), 0)
+    first = replace(shared.partitions[0], active=True)
+    assert told(replace(shared, partitions=(first,))) == len(first.modules)
+    in_mig_mode = tuple(replace(gpu, mig_enabled=True) for gpu in waiting)
+    assert not any(gpu.signals for gpu in without_waiting(in_mig_mode, None))

@@ -279,6 +279,7 @@ class IllDriver(OldDriver):
     """Both GPUs answer, and say that state and status of the fabric are all right."""
 
     mask, pending, failed, errors, fabric_result = 0, 0, 0, 0, OK
+    state, status = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED, OK
 
     def _lost(self, _handle: Any) -> bool:
         return False
@@ -286,7 +287,7 @@ class IllDriver(OldDriver):
     def nvmlDeviceGetGpuFabricInfoV(self, _handle: object, info: Any) -> int:
         told = info._obj
         assert told.version == pynvml.nvmlGpuFabricInfo_v2
-        told.state, told.status, told.healthMask = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED, OK, self.mask
+        told.state, told.status, told.healthMask = self.state, self.status, self.mask
         return self.fabric_result
 
     def nvmlDeviceGetRemappedRows(
@@ -317,6 +318,11 @@ class IllDriver(OldDriver):
         ({"mask": 5 << 8}, ["fabric-incorrect_configuration"]),
         ({"mask": 1 << 14 | 2 << 12}, []),
         ({"mask": 1, "fabric_result": 25}, []),
+        ({"state": pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED, "status": 999}, []),
+        ({"state": pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED, "status": 999}, ["fabric-not_joined"]),
+        ({"state": pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS}, ["fabric-not_joined"]),
+        ({"status": 999}, ["fabric-failed"]),
+        ({"status": 999, "mask": 0b01}, ["fabric-failed", "fabric-degraded_bandwidth"]),
         ({"mask": 1, "fabric_result": NOT_SUPPORTED}, []),
         ({"pending": 1}, ["memory-remap_pending"]),
         ({"failed": 1}, ["memory-remap_failed"]),
