@@ -38,6 +38,7 @@ static void set_bound(struct lab_gpu *gpu, struct pci_dev *pdev)
 		gpu->scheduler = (struct lab_scheduler){ 0 };
 	gpu->pdev = pdev;
 	gpu->heterogeneous = false;
+	gpu->power_limit = 0;
 	if (!pdev)
 		gpu->unbind_lock = false;
 	lab_mig_clear(gpu);		/* GPU instances end with every change of the binding */

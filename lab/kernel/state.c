@@ -41,10 +41,10 @@ static ssize_t state_show(struct lab_gpu *gpu, char *buf)
 	struct pci_dev *pdev = gpu->pdev;
 
 	return sysfs_emit(buf, "%sbdf %s\nbound %d\nlost %d\nheterogeneous %d\npersistence %d\nnumvfs %d\nlast_xid %u\nnuma %d\n"
-			  "refused %u\nfault_create %s %u\nscheduler %u %u %u %u %u\n"
+			  "power_limit_set_mw %u\nrefused %u\nfault_create %s %u\nscheduler %u %u %u %u %u\n"
 			  "migration %u %u %u %#x %#x\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
 			  gpu->heterogeneous, gpu->persistence, pdev ? pci_num_vf(pdev) : 0, gpu->last_xid,
-			  pdev ? dev_to_node(&pdev->dev) : -1, gpu->refused, faults[gpu->fault], gpu->fault_value,
+			  pdev ? dev_to_node(&pdev->dev) : -1, gpu->power_limit, gpu->refused, faults[gpu->fault], gpu->fault_value,
 			  scheduler->policy, scheduler->arr, scheduler->factor, scheduler->frequency, scheduler->slice,
 			  moves->size_kib, moves->dirty_kib_s, moves->seed, moves->oldest, moves->newest);
 }
@@ -133,6 +133,12 @@ static int heterogeneous_store(struct lab_gpu *gpu, const char *buf)
 	if (gpu->mig)
 		return -EOPNOTSUPP;
 	return list_empty(&gpu->vgpus) ? kstrtobool(buf, &gpu->heterogeneous) : -EBUSY;
+}
+
+/* The library has looked whether the board can. */
+static int power_limit_store(struct lab_gpu *gpu, const char *buf)
+{
+	return gpu->pdev ? kstrtouint(buf, 10, &gpu->power_limit) : -ENODEV;
 }
 
 /* "NUMBER [TEXT]": the driver's line in the kernel log */
@@ -256,6 +262,7 @@ WRITABLE(lost);
 WRITABLE(held);
 WRITABLE(persistence);
 WRITABLE(heterogeneous);
+WRITABLE(power_limit);
 WRITABLE(xid);
 WRITABLE(sensors);
 WRITABLE(unbind_lock);
@@ -264,7 +271,7 @@ WRITABLE(migration);
 
 static struct attribute *gpu_attrs[] = {
 	&state_attr.attr, &vgpus_attr.attr, &creatable_attr.attr, &fault_create_attr.attr, &lost_attr.attr, &held_attr.attr,
-	&persistence_attr.attr, &heterogeneous_attr.attr, &xid_attr.attr, &sensors_attr.attr,
+	&persistence_attr.attr, &heterogeneous_attr.attr, &power_limit_attr.attr, &xid_attr.attr, &sensors_attr.attr,
 	&unbind_lock_attr.attr, &scheduler_attr.attr, &migration_attr.attr, &mig_attr.attr, &mig_command_attr.attr, NULL
 };
 ATTRIBUTE_GROUPS(gpu);

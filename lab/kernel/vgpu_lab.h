@@ -84,6 +84,7 @@ struct lab_gpu {
 	enum lab_fault fault;
 	unsigned int fault_value;	/* times left, or seconds of a hang */
 	unsigned int last_xid;
+	unsigned int power_limit;	/* in milliwatts, as it was told; 0: the board's own */
 	unsigned int users;		/* that have its device file open */
 	unsigned int refused;		/* times that they kept somebody from the unbind lock */
 	wait_queue_head_t released;

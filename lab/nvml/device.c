@@ -63,9 +63,39 @@ API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t gpu, nvmlPciInfo_t *info)
 
 NUMBER_CALL(nvmlDeviceGetModuleId, uint, "module_id")
 NUMBER_CALL(nvmlDeviceGetMinorNumber, uint, "minor")
-NUMBER_CALL(nvmlDeviceGetPowerManagementLimit, uint, "power_limit_mw")
 NUMBER_CALL(nvmlDeviceGetPowerManagementDefaultLimit, uint, "power_limit_mw")
-NUMBER_CALL(nvmlDeviceGetEnforcedPowerLimit, uint, "power_limit_mw")
+
+/* The limit that was set, else the board's own. */
+API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t gpu, uint *milliwatts)
+{
+	long long limit;
+
+	CHECK_GPU(gpu, milliwatts);
+	if (!source_number(gpu, "power_limit_mw", &limit))
+		return NVML_ERROR_NOT_SUPPORTED;
+	*milliwatts = source_number_or(gpu, "power_limit_set_mw", 0);
+	*milliwatts = *milliwatts ? *milliwatts : limit;
+	return NVML_SUCCESS;
+}
+
+API nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t gpu, uint *milliwatts)
+{
+	return nvmlDeviceGetPowerManagementLimit(gpu, milliwatts);
+}
+
+API nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t gpu, uint milliwatts)
+{
+	uint least, most;
+	nvmlReturn_t ret = nvmlDeviceGetPowerManagementLimitConstraints(gpu, &least, &most);
+	char text[16];
+
+	if (ret != NVML_SUCCESS)
+		return ret;
+	if (milliwatts < least || milliwatts > most)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	snprintf(text, sizeof(text), "%u", milliwatts);
+	return source_write(gpu, "power_limit", text);
+}
 
 API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t gpu, uint *index)
 {

@@ -111,6 +111,9 @@ uint vgpu_busy(const struct vgpu *vgpu);
 uint gpu_busy(struct gpu *gpu);
 nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t gpu, uint *architecture);
 
+/* health.c */
+nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t gpu, uint *least, uint *most);
+
 /* metadata.c */
 nvmlVgpuVersion_t vgpu_versions(const struct gpu *gpu);
 

@@ -147,7 +147,6 @@ static const struct field {
 	{ 186, 0, "power_mw", 28000 },
 	{ 188, 0, "power_limit_mw", -1 },
 	{ 189, 0, "power_limit_mw", -1 },
-	{ 192, 0, "power_limit_mw", -1 },
 	{ 230, AMPERE, "recovery_action", 0 },
 };
 
@@ -171,6 +170,8 @@ static nvmlReturn_t field_value(struct gpu *gpu, uint id, uint scope, ull *out)
 		*out = source_number_or(gpu, "energy_mj", source_number_or(gpu, "power_mw", 28000) * uptime_s());
 	else if (id == 187 && source_number(gpu, "power_limit_mw", &value))
 		*out = source_number_or(gpu, "power_limit_min_mw", value / 2);
+	else if (id == 192 && source_number(gpu, "power_limit_mw", &value))
+		*out = source_number_or(gpu, "power_limit_set_mw", 0) ?: value;
 	else if ((id == 197 || id == 198) && architecture(gpu) >= AMPERE)
 		*out = source_number_or(gpu, id == 197 ? "pcie_sent_bytes" : "pcie_received_bytes", uptime_s() * 4096);
 	else {

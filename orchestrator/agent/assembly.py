@@ -28,7 +28,7 @@ from orchestrator.agent.libvirt.shared_consoles import SharedConsoles
 from orchestrator.agent.live_moves import LiveMoves
 from orchestrator.agent.nic_links import IpLinks
 from orchestrator.agent.nics import NicFunctions
-from orchestrator.agent.nvml.gpu_settings import setting_drivers
+from orchestrator.agent.nvml.gpu_settings import power_driver, setting_drivers
 from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.nvml.sampling import NvmlSampler
@@ -126,7 +126,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     mig = NvmlMig(nvml)
     files = DeviceFiles(paths, ledger, timing, nvml.type_names)
     kinds = kinds_of(files, mig, nvml)
-    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, setting_drivers(nvml)))
+    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, setting_drivers(nvml), power_driver(nvml)))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     nics = NicFunctions(files, IpLinks())
     settler = Settler(ledger, storage, kinds, domains, nics, switches)

@@ -17,6 +17,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.mig import Mig
 from orchestrator.agent.nvml.reading import Driver
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.power_limits import PowerDriver, PowerLimits
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.timing import Timing
 from orchestrator.core.actions.gpu_cards import AcceptGpus
@@ -107,6 +108,7 @@ class Chosen:
 
     mig: Mig
     settings: SettingDrivers
+    power: PowerDriver
 
 
 class GpuSwitches:
@@ -125,6 +127,7 @@ class GpuSwitches:
         records = partial(LedgerRecords, ledger.file, ledger.boot_id)
         checks = GpuChecks(partial(check_ours, ledger), self._check_no_vgpus)
         self.settings = GpuSettings(chosen.settings, records, checks)
+        self.power = PowerLimits(chosen.power, ledger, partial(check_ours, ledger))
 
     def manage(self, addresses: tuple[str, ...]) -> ActionResult:
         """:raises InvalidInput: ``gpu.unknown``
@@ -139,6 +142,7 @@ class GpuSwitches:
         for gpu in sorted((before - wanted) & here):
             self._check_no_vgpus(gpu)
             self.settings.put_back(gpu)
+            self.power.put_back(gpu)
             self._mode_back(gpu)
         if wanted == before:
             return ActionResult(changed=False)

@@ -84,7 +84,13 @@ _GONE = """
 ALTER TABLE wanted ADD COLUMN gone INTEGER NOT NULL DEFAULT 0;
 """
 
-_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS, _DESCRIBED, _MADE_BY_ONE_ACTION, _GONE)
+_POWER = """
+CREATE TABLE power_limits (gpu TEXT PRIMARY KEY, watts INTEGER NOT NULL);
+"""
+
+_SCHEMA = (
+    _FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS, _DESCRIBED, _MADE_BY_ONE_ACTION, _GONE, _POWER,
+)  # fmt: skip
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 
@@ -244,6 +250,19 @@ class Ledger:
     def forget_mig_mode(self, gpu: str) -> None:
         with self.file.write():
             self.file.run("DELETE FROM mig_modes WHERE gpu = ?", (gpu,))
+
+    def power_limits(self) -> dict[str, int]:
+        """In watts, by GPU that shall keep to less than its own."""
+        with self.file.read():
+            return {str(row[0]): int(str(row[1])) for row in self.file.all("SELECT gpu, watts FROM power_limits")}
+
+    def note_power_limit(self, gpu: str, watts: int) -> None:
+        """0: none."""
+        with self.file.write():
+            if watts:
+                self.file.run("INSERT OR REPLACE INTO power_limits (gpu, watts) VALUES (?, ?)", (gpu, watts))
+            else:
+                self.file.run("DELETE FROM power_limits WHERE gpu = ?", (gpu,))
 
     def epoch(self) -> int:
         """The highest that was seen."""

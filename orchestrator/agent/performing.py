@@ -317,7 +317,7 @@ class Parts:
             ShareDisks: storage.shared.share,
             LeaveDisks: storage.shared.leave,
         }
-        handlers |= {**switches.settings.handlers, **self.parameters.handlers}
+        handlers |= {**switches.settings.handlers, **switches.power.handlers, **self.parameters.handlers}
         handlers |= {**self.nics.handlers, **self.snapshots.handlers, **BackupsOfDisks(storage).handlers}
         for kind in self.kinds.values():
             handlers |= kind.handlers

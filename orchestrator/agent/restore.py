@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a reboot: MIG modes and virtual functions as they were, GPU instances and vGPUs made, VMs started again, from
-the ledger and with no controller.
+"""After a reboot: limits of power, MIG modes and virtual functions as they were, GPU instances and vGPUs made, VMs
+started again, from the ledger and with no controller.
 
 Controllers are answered meanwhile. Each VM is restored in its own turn and only if it is still wanted when the
 turn comes, so an action that arrives first decides, and one that arrives later finds the work done.
@@ -16,6 +16,7 @@ from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.actions.host_actions import EnableVirtualFunctions, HostAction, SetMigMode, StartDomain
+from orchestrator.core.actions.vgpu_settings import SetPowerLimit
 from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
 from orchestrator.core.hosts.mig_layout import KEEPER
 
@@ -58,9 +59,10 @@ class Restorer:
         if not self._wanted.booted_since():
             return
         modes, gpus, vms = self._wanted.modes(), self._wanted.functions(), self._wanted.vms()
-        layouts = self._wanted.layouts()
+        layouts, limits = self._wanted.layouts(), self._wanted.power_limits()
         log.warning("the host was booted: %d VMs that ran are started again", len(vms))
         for pause in (*_PAUSES, 0):
+            limits = tuple(limit for limit in limits if not self._is_limited(limit))  # before anything takes power
             modes = tuple(mode for mode in modes if not self._in_mode(mode))  # before the functions: it has them off
             gpus = tuple(gpu for gpu in gpus if not self._functions_on(gpu))
             # After the functions, which end them.
@@ -68,7 +70,7 @@ class Restorer:
             vms = tuple(vm for vm in vms if not self._runs(vm))
             if self._stopping.is_set():
                 return  # the next start of the agent goes on with it
-            if not modes and not gpus and not layouts and not vms:
+            if not limits and not modes and not gpus and not layouts and not vms:
                 break
             self._pause(pause)
         self._wanted.restored()
@@ -78,6 +80,12 @@ class Restorer:
         for _ in range(seconds):
             if not self._stopping.is_set():
                 self._timing.sleep(1)
+
+    def _is_limited(self, limit: SetPowerLimit) -> bool:
+        if self._stopping.is_set():
+            return False
+        with self._turns.of(HOST):
+            return limit not in self._wanted.power_limits() or self._is_done(limit)
 
     def _in_mode(self, mode: SetMigMode) -> bool:
         if self._stopping.is_set():

@@ -28,7 +28,7 @@ from orchestrator.core.actions.host_actions import (
 from orchestrator.core.actions.nics import GiveNicFunction
 from orchestrator.core.actions.settle_ledger import SettleLedger
 from orchestrator.core.actions.suspension import SuspendDomain
-from orchestrator.core.actions.vgpu_settings import SetGpuSetting
+from orchestrator.core.actions.vgpu_settings import SetGpuSetting, SetPowerLimit
 from orchestrator.core.actions.volumes import PlugDevices
 from orchestrator.core.attachments import make
 from orchestrator.core.errors import NotFound
@@ -55,7 +55,7 @@ class RestoreList:
 
     def __init__(self, paths: Paths, ledger: Ledger, boot_id: str) -> None:
         self._paths = paths
-        self._file = ledger.file
+        self._ledger, self._file = ledger, ledger.file
         self._boot_id = boot_id
 
     def before(self, action: HostAction) -> None:
@@ -135,6 +135,9 @@ class RestoreList:
         """All that can be there again is there."""
         with self._file.write():
             self._file.set_meta(_BOOT, self._boot_id)
+
+    def power_limits(self) -> tuple[SetPowerLimit, ...]:
+        return tuple(SetPowerLimit(gpu=gpu, watts=watts) for gpu, watts in sorted(self._ledger.power_limits().items()))
 
     def functions(self) -> tuple[str, ...]:
         """GPUs of ours whose virtual functions shall be on."""

@@ -185,6 +185,7 @@ def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
     for gpu in sorted(machine.ledger.managed - frozenset(action.gpus)):
         vgpu_actions.check_no_vgpus(machine, gpu)
         gpu_settings.settings_of(machine).put_back(gpu)
+        gpu_settings.power_of(machine).put_back(gpu)
     return vgpu_actions.manage(machine, action)
 
 

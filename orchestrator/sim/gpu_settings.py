@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from orchestrator.agent.gpu_settings import GpuChecks, GpuSettings, SettingDrivers
+from orchestrator.agent.power_limits import PowerLimits, PowerState
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.actions.vgpu_settings import (
     RestoreMixedSizes,
     RestoreVgpuScheduler,
     SetMixedSizes,
+    SetPowerLimit,
     SetVgpuScheduler,
 )
 from orchestrator.core.errors import Conflict
@@ -82,15 +84,59 @@ def settings_of(machine: SimulatedMachine) -> GpuSettings:
     return GpuSettings(drivers, partial(_Records, machine), checks)
 
 
+@dataclass(frozen=True)
+class _Power:
+    """Driver and records of limits of power."""
+
+    machine: SimulatedMachine
+
+    def read(self, gpu: str) -> PowerState | None:
+        card = gpu_there(self.machine, gpu)
+        now, most = power_limit(card), card.kind.power_max_watts * 1000
+        if now is None:
+            return None
+        return PowerState(least=card.kind.power_min_watts * 1000, default=most, most=most, now=now * 1000)
+
+    def write(self, gpu: str, state: PowerState) -> None:
+        gpu_there(self.machine, gpu).power_limit_watts = 0 if state.now == state.default else state.now // 1000
+        may_die(self.machine)
+
+    def power_limits(self) -> dict[str, int]:
+        return dict(self.machine.ledger.power_limits)
+
+    def note_power_limit(self, gpu: str, watts: int) -> None:
+        self.machine.ledger.power_limits.pop(gpu, None)
+        if watts:
+            self.machine.ledger.power_limits[gpu] = watts
+        may_die(self.machine)
+
+
+def power_of(machine: SimulatedMachine) -> PowerLimits:
+    return PowerLimits(_Power(machine), _Power(machine), partial(check_managed, machine))
+
+
+def power_limit(gpu: SimulatedGpu) -> int | None:
+    """None: its driver does not have it."""
+    return (gpu.power_limit_watts or gpu.kind.power_max_watts) if gpu.driver == "nvidia" else None
+
+
 def observed_settings(machine: SimulatedMachine, gpu: SimulatedGpu) -> dict[str, Any]:
     """Fields of a snapshot that say how the GPU is set."""
-    return {"scheduler": machine.kernel.scheduler_of(gpu), "heterogeneous": machine.kernel.mixed_sizes_of(gpu)}
+    return {
+        "scheduler": machine.kernel.scheduler_of(gpu),
+        "heterogeneous": machine.kernel.mixed_sizes_of(gpu),
+        "power_min_watts": gpu.kind.power_min_watts,
+        "power_default_watts": gpu.kind.power_max_watts,
+        "power_max_watts": gpu.kind.power_max_watts,
+        "power_limit_watts": power_limit(gpu),
+    }
 
 
 def _perform(machine: SimulatedMachine, action: HostAction) -> ActionResult:
     return settings_of(machine).handlers[type(action)](action)
 
 
-HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = dict.fromkeys(
-    (SetVgpuScheduler, RestoreVgpuScheduler, SetMixedSizes, RestoreMixedSizes), _perform
-)
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    **dict.fromkeys((SetVgpuScheduler, RestoreVgpuScheduler, SetMixedSizes, RestoreMixedSizes), _perform),
+    SetPowerLimit: lambda machine, action: power_of(machine).set(action),
+}

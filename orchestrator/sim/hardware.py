@@ -15,6 +15,9 @@ from orchestrator.core.hosts.snapshot import HostVgpuType
 
 _LEAST_VFS = 16
 """Virtual functions of a model whose number is not published, where its smallest type needs no more of them."""
+_POWER_WATTS = 350
+"""The limit of power of a card; one with much memory takes twice as much. About what data sheets say."""
+_LARGE_GIB = 80
 _SERIES = ("Q", "C")
 """Types for work and compute; B and A types only differ in their licence."""
 
@@ -39,8 +42,14 @@ class GpuKind:
     """(MIG-backed type, profile of its GPU instance, how many of them an instance takes)"""
     places: tuple[tuple[str, tuple[int, ...], int], ...] = ()
     """(type, where it may begin among other sizes, its size)"""
+    power_max_watts: int = _POWER_WATTS
     keeps_mig: bool = True
     """Whether the MIG mode outlives a reboot: it does on Ampere, where it takes a reset."""
+
+    @property
+    def power_min_watts(self) -> int:
+        """The lowest limit of power that its driver takes: the share that it is of an H100 SXM (200 of 700 W)."""
+        return self.power_max_watts * 2 // 7
 
     def profile_of(self, type_name: str) -> str | None:
         """None: time-sliced."""
@@ -103,5 +112,6 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
         profiles=profiles,
         backed=tuple((row.name, row.gi_profile, row.max_per_gi or 1) for row in rows if row.gi_profile is not None),
         places=tuple((row.name, row.placement_ids, row.placement_size) for row in rows if row.placement_size),
+        power_max_watts=2 * _POWER_WATTS if (model.memory_gib or 0) >= _LARGE_GIB else _POWER_WATTS,
         keeps_mig=model.architecture == "ampere",
     )

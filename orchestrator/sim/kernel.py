@@ -37,6 +37,7 @@ class SimulatedGpu:
     scheduler: SchedulerState = BEST_EFFORT
     mixes: bool = False
     """Takes vGPUs of several sizes."""
+    power_limit_watts: int = 0  # that it was told to keep to; 0: its own
     module_id: int = 0
     """On its baseboard; 0: it is on none."""
 
@@ -362,7 +363,7 @@ class Kernel:
         if driver == VFIO and gpu.functions:
             raise OSError(errno.EBUSY, "virtual functions are on")
         self._not_open(gpu.address)
-        gpu.driver, gpu.scheduler, gpu.mixes = driver, BEST_EFFORT, False
+        gpu.driver, gpu.scheduler, gpu.mixes, gpu.power_limit_watts = driver, BEST_EFFORT, False, 0
 
     def reset(self, gpu: SimulatedGpu) -> None:
         """``echo 1 > …/reset``. :raises OSError: ENOTTY when it fails, as one that does not come back"""
@@ -385,8 +386,8 @@ class Kernel:
             self.fabric.active.clear()
             self.fabric.up = True
         for gpu in self.gpus:
-            gpu.functions, gpu.driver, gpu.scheduler, gpu.mixes = 0, "nvidia", BEST_EFFORT, False
-            gpu.mig = gpu.mig and gpu.kind.keeps_mig
+            gpu.functions, gpu.driver, gpu.scheduler = 0, "nvidia", BEST_EFFORT
+            gpu.mixes, gpu.power_limit_watts, gpu.mig = False, 0, gpu.mig and gpu.kind.keeps_mig
             gpu.instances.clear()
 
     def _planted(self) -> None:

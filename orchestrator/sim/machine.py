@@ -83,6 +83,8 @@ class SimulatedLedger:
     """It is new, and the host has files of ours."""
     mig_before: dict[str, bool] = field(default_factory=dict)
     """GPU → the MIG mode that it had before we changed it."""
+    power_limits: dict[str, int] = field(default_factory=dict)
+    """GPU → watts that it shall keep to."""
     passed: dict[str, tuple[str, int]] = field(default_factory=dict)
     """GPU that a VM has as a whole → (model, virtual functions that were on before)."""
     settings: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
@@ -228,14 +230,16 @@ class SimulatedMachine:
             pool.close(self.machine_id, vm)
 
     def reboot(self) -> None:
-        """Domains stay defined and do not run; the kernel forgets everything. Virtual functions are on again, as the
-        agent has them on before any controller asks; what VMs need besides is left to the controllers."""
+        """Domains stay defined and do not run; the kernel forgets everything. Virtual functions are on again, and
+        limits of power set, as by the agent before any controller asks; what VMs need besides is left to those."""
         self.boot += 1
         self.signals = ()
         switched_on = [gpu for gpu in self.kernel.gpus if gpu.functions]
         self.kernel.reboot()
         for gpu in switched_on:
             self.kernel.switch_functions(gpu, on=True)
+        for gpu in self.kernel.gpus:
+            gpu.power_limit_watts = self.ledger.power_limits.get(gpu.address, 0)
         self.foreign &= self.domains.keys()
         for pool in self.pools.values():
             pool.close(self.machine_id)

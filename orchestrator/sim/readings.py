@@ -12,6 +12,7 @@ from typing import Final
 
 from orchestrator.core.readings.frame import PASSED_THROUGH, HostFrame, Key, Reading, arranged
 from orchestrator.core.readings.quantities import FATAL_XIDS, RECOVERY_ACTIONS
+from orchestrator.sim.gpu_settings import power_limit
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.observing import booted
@@ -85,6 +86,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu, vgpus: list[Reading]) -> 
     used = sum(vgpu.get("vgpu_memory_used_bytes") or 0.0 for vgpu in vgpus)
     reserved = total / 64
     busy = min(1.0, sum(vgpu.get("vgpu_sm_ratio") or 0.0 for vgpu in vgpus))
+    limit = power_limit(gpu) or kind.power_max_watts
     numbers: Numbers = {
         ("gpu_memory_used_bytes", ""): used,
         ("gpu_memory_free_bytes", ""): max(0.0, total - used - reserved),
@@ -94,8 +96,8 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu, vgpus: list[Reading]) -> 
         ("gpu_temperature_limit_celsius", "slowdown"): 89.0,
         ("gpu_temperature_limit_celsius", "shutdown"): 96.0,
         ("gpu_temperature_margin_celsius", ""): 89 - (32 + 40 * busy),
-        ("gpu_power_watts", ""): 40 + 260 * busy,
-        ("gpu_power_limit_watts", "enforced"): 350.0,
+        ("gpu_power_watts", ""): min(float(limit), 40 + (kind.power_max_watts - 40) * busy),
+        ("gpu_power_limit_watts", "enforced"): float(limit),
         ("gpu_energy_joules_total", ""): 40 * now,
         ("gpu_clock_hertz", "graphics"): 2.1e8 + 2.3e9 * busy,
         ("gpu_clock_hertz", "memory"): 9e9,

@@ -49,7 +49,7 @@ from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 from tests.fakes import cleaned, fake_backups, fake_data_volumes, fake_pools
 from tests.fakes.fake_gpu_cards import accept, manage
 from tests.fakes.fake_instances import INSTANCES, make_inside
-from tests.fakes.fake_machine import BEST_EFFORT, FakeMachine, devices, gpu_of, on_gpu, room
+from tests.fakes.fake_machine import FakeMachine, devices, gpu_of, on_gpu, room
 from tests.fakes.fake_mixed_sizes import MODES, put
 from tests.fakes.fake_nics import NIC_FUNCTIONS
 from tests.fakes.fake_whole_gpus import WHOLE_GPUS
@@ -146,7 +146,7 @@ def _restore_scheduler(machine: FakeMachine, action: RestoreVgpuScheduler) -> No
     gpu = gpu_of(machine, action.gpu)
     gpu.scheduler_users = tuple(vm for vm in gpu.scheduler_users if vm != action.vm)
     if not gpu.scheduler_users and not on_gpu(machine, gpu):
-        gpu.scheduler = BEST_EFFORT
+        gpu.scheduler = type(gpu).scheduler
 
 
 def _set_parameters(machine: FakeMachine, action: SetVgpuParameters) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from orchestrator.agent.power_limits import PowerState
 from orchestrator.core.errors import Conflict
 from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 
@@ -36,3 +37,18 @@ class FakeSetting(Generic[S]):
         self.sets.append(gpu)
         if not self.deaf:
             self.now[gpu] = state
+
+
+OWN_LIMIT = PowerState(least=60_000, default=70_000, most=70_000, now=70_000)
+LIMITS = (100, 350)
+"""The lowest and the highest limit of power of GPUs in memory, in watts."""
+
+
+def driver_settings(limit: int | None) -> dict[str, Any]:
+    """Fields of a snapshot. ``limit``: of power, in watts; 0: its own, None: its driver does not have it."""
+    least, most = LIMITS
+    now = None if limit is None else limit or most
+    return {
+        "ecc": True, "moves_vgpus": True,
+        "power_min_watts": least, "power_default_watts": most, "power_max_watts": most, "power_limit_watts": now,
+    }  # fmt: skip

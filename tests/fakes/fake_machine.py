@@ -34,8 +34,8 @@ from orchestrator.core.units import GIB
 from orchestrator.sim.machine import SimulatedLedger
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.fake_boards import board_of
+from tests.fakes.fake_gpu_settings import BEST_EFFORT, driver_settings
 
-BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
 FOREIGN_DISK = 40 * GIB
 PROFILES = {
     "GRID A100D-1-10C": "1g.10gb", "GRID A100D-1-20C": "1g.20gb",
@@ -82,6 +82,7 @@ class FakeGpu:
     card: str = ""
     """Its UUID, if it is another card than was there first."""
     tells_memory: bool = True
+    power_limit: int = 0
     signals: tuple[GpuSignal, ...] = ()
 
     @property
@@ -327,8 +328,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         heterogeneous=gpu.mixes if gpu.functions else None,
         module_id=gpu.module_id,
         types=gpu.types,
-        ecc=True,
-        moves_vgpus=True,
+        **driver_settings(gpu.power_limit if gpu.driver == "nvidia" else None),
         parents=parents,
         mig_pending=gpu.mig,
         signals=gpu.signals,

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vGPUs of several sizes on the machine in memory."""
+"""vGPUs of several sizes, and limits of power, on the machine in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from orchestrator.core.actions.host_actions import HostAction, MakeVgpu
-from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes
+from orchestrator.core.actions.vgpu_settings import RestoreMixedSizes, SetMixedSizes, SetPowerLimit
 from orchestrator.core.errors import Conflict, Fatal
 from tests.fakes.fake_machine import FakeMachine, gpu_of, on_gpu
 
@@ -37,7 +37,15 @@ def put(machine: FakeMachine, action: MakeVgpu, placement_id: int) -> None:
     places[name] = placement_id
 
 
+def set_power_limit(machine: FakeMachine, action: SetPowerLimit) -> None:
+    gpu = gpu_of(machine, action.gpu, to_make=True)
+    if gpu.driver != "nvidia":
+        raise Fatal("gpu.no_power_limit", "its driver does not have it")
+    gpu.power_limit = action.watts
+
+
 MODES: dict[type[HostAction], Callable[..., None]] = {
     SetMixedSizes: set_mixed_sizes,
     RestoreMixedSizes: restore_mixed_sizes,
+    SetPowerLimit: set_power_limit,
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of GPUs through NVML: nvml.h, nvmlDeviceGetVgpuSchedulerState, nvmlDeviceGetVgpuHeterogeneousMode and their
-setters. Of the scheduler's calls the first version: every driver that has schedulers has it, and it takes time slices
-as they are."""
+"""Settings of GPUs through NVML: nvml.h, nvmlDeviceGetVgpuSchedulerState, nvmlDeviceGetVgpuHeterogeneousMode,
+nvmlDeviceGetPowerManagementLimit and their setters. Of the scheduler's calls the first version: every driver that has
+schedulers has it, and it takes time slices as they are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pynvml
 
 from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.nvml.gpu_instances import device_at
+from orchestrator.agent.nvml.power import power_state
 from orchestrator.agent.nvml.reading import CANNOT, POLICIES, Nvml, scheduler_state
+from orchestrator.agent.power_limits import PowerDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 
@@ -85,6 +87,15 @@ def setting_drivers(nvml: Nvml) -> SettingDrivers:
         refused=("gpu.mixed_sizes_refused", "the driver of GPU {} does not change which vGPU sizes it takes"),
     )
     return SettingDrivers(schedulers=schedulers, mixed_sizes=mixed_sizes)
+
+
+def power_driver(nvml: Nvml) -> PowerDriver:
+    return NvmlSetting(
+        nvml=nvml,
+        get=power_state,
+        put=lambda device, state: pynvml.nvmlDeviceSetPowerManagementLimit(device, state.now),
+        refused=("gpu.power_limit_refused", "the driver of GPU {} takes no such limit of its power"),
+    )
 
 
 def _set_scheduler(device: Any, state: SchedulerState) -> None:

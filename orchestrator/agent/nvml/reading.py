@@ -18,6 +18,7 @@ import pynvml
 
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
 from orchestrator.agent.nvml.health import health, licences
+from orchestrator.agent.nvml.power import power_watts
 from orchestrator.agent.nvml.vgpu_metadata import gpu_metadata, open_vgpus
 from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.actions.gpu_cards import GpuCard
@@ -74,9 +75,15 @@ class NvmlGpu:
     moves_vgpus: bool | None = None
     metadata: str | None = None
     open_vgpus: tuple[RunningVgpu, ...] = ()
+    power_min_watts: int | None = None
+    power_default_watts: int | None = None
+    power_max_watts: int | None = None
+    power_limit_watts: int | None = None
 
 
-GONE_WITH_THE_DRIVER: Final = frozenset({"instances", "scheduler", "licences", "signals", "metadata", "open_vgpus"})
+GONE_WITH_THE_DRIVER: Final = frozenset(
+    {"instances", "scheduler", "licences", "signals", "metadata", "open_vgpus", "power_limit_watts"}
+)
 """Fields of what is there no more once the driver has let the GPU go."""
 
 
@@ -183,6 +190,10 @@ def _memory_mib(device: Any) -> int:
     return _can_be(GpuSnapshot, "memory_mib", int(pynvml.nvmlDeviceGetMemoryInfo(device).total) // MIB)
 
 
+def _power(device: Any) -> dict[str, int]:
+    return {name: _can_be(GpuSnapshot, name, limit) for name, limit in power_watts(device).items()}
+
+
 def _module_id(device: Any) -> int:
     return _can_be(GpuSnapshot, "module_id", int(pynvml.nvmlDeviceGetModuleId(device)))
 
@@ -214,6 +225,7 @@ def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu
         moves_vgpus=None if metadata is None else metadata.moves,
         metadata=None if metadata is None else metadata.text,
         open_vgpus=tuple(open_vgpus(device)),
+        **(asker.ask("limits of power", lambda: _power(device)) or {}),
         problems=tuple(asker.problems),
     )
 

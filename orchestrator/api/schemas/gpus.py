@@ -113,6 +113,10 @@ class GpuAnswer(AnswerBody):
     """null: its driver lets nobody choose, or does not say."""
     mixed_sizes: bool | None
     """Whether vGPUs of several sizes may be on it now; null: its driver mixes none, or does not say."""
+    power_min_watts: int | None
+    power_default_watts: int | None
+    power_max_watts: int | None
+    power_limit_watts: int | None
     managed: bool
     """Given to us at host add; no other GPU is ever touched."""
     state: HealthState | None

@@ -130,6 +130,14 @@ def _scheduler(gpu: Mapping[str, Any]) -> str:
     return words if now["share_percent"] is None else f"{words}, {now['share_percent']:g} % of the time to each vGPU"
 
 
+def _power(gpu: Mapping[str, Any]) -> str:
+    limit, least, most = gpu["power_limit_watts"], gpu["power_min_watts"], gpu["power_max_watts"]
+    if least is None:
+        return shown(None)
+    can_be = f"{least} to {most} W, {gpu['power_default_watts']} W by itself"
+    return f"unknown ({can_be})" if limit is None else f"{limit} W ({can_be})"
+
+
 def _picked(gpus: Sequence[Mapping[str, Any]], host: str | None, model: str | None) -> list[Mapping[str, Any]]:
     """:raises NotFound: ``gpu.model_unknown``"""
     meant = models_meant(model, (gpu["model"] for gpu in gpus))
@@ -191,6 +199,7 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
         ("MIG", _mig(gpu)),
         ("scheduler", _scheduler(gpu)),
         ("mixed sizes", shown(gpu["mixed_sizes"])),
+        ("power limit", _power(gpu)),
         ("ours", shown(gpu["managed"])),
         ("state", shown(gpu["state"])),
         ("cut", shown(cut_words(gpu["cut"]))),

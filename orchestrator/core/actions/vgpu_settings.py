@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host actions that set how vGPUs behave: what was asked for beside the vGPU itself."""
+"""Host actions that set how vGPUs and GPUs behave: what was asked for beside the vGPU itself."""
 
 from __future__ import annotations
 
@@ -89,6 +89,18 @@ def settings_for(vm: str, device: Device) -> Iterator[SetGpuSetting]:
     wanted = device.asks_of_gpu
     if wanted is not None:
         yield SetVgpuScheduler(vm=vm, gpu=device.gpu, policy=wanted.policy, time_slice_ms=wanted.time_slice_ms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetPowerLimit(HostAction):
+    """Have a GPU take no more power than this, whatever is on it; set again after a boot. It has its own limit again
+    when it is given back."""
+
+    since = 11
+    no_inverse = "what a GPU shall keep to is worked out anew again and again"
+    gpu: str
+    watts: int
+    """0: its own limit, as its driver begins with it."""
 
 
 @dataclass(frozen=True, kw_only=True)

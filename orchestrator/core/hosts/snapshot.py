@@ -125,6 +125,14 @@ class GpuSnapshot:
     """The MIG mode that it had before we changed it. None: it has none, or its agent does not tell or has lost that."""
     signals: tuple[GpuSignal, ...] = ()
     """Its faults since the host booted, or it was last reset; none from an agent that does not tell."""
+    power_min_watts: int | None = None
+    """The lowest limit of power that its driver takes. None: it or an old agent tells none, or lets none be set."""
+    power_default_watts: int | None = None
+    """The limit that its driver begins with."""
+    power_max_watts: int | None = None
+    """The highest limit of power that its driver takes."""
+    power_limit_watts: int | None = None
+    """What it was told to keep to last; None as well: its driver does not have it now."""
 
     def lacks(self, device: Device) -> tuple[str, str] | None:
         """A setting that its driver does not have, and what a device asks of it, for people."""

@@ -172,6 +172,8 @@ HOST_MIB: Final = 2**27
 """128 TiB of memory: what x86-64 addresses with four levels of page tables."""
 _GPU_MIB: Final = 2**23
 """8 TiB; the largest GPUs have 288 GiB."""
+_WATTS: Final = 2**16
+"""Of one card; the largest take 1,400 W."""
 _FILE: Final = 2**50
 """1 PiB in bytes."""
 _DISK: Final = 2**53 - 1
@@ -246,7 +248,8 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "iommu_shared_with": Bound(_FUNCTIONS),
         "instances": Bound(_SLOTS), "mig_profiles": Bound(_SLOTS), "licences": Bound(_VGPUS),
         "bridges": Bound(_PORTS, _ADDRESS), "signals": Bound(2 * MAX_SIGNALS),
-        "metadata": Bound(MAX_METADATA), "open_vgpus": Bound(_VGPUS),
+        "metadata": Bound(MAX_METADATA), "open_vgpus": Bound(_VGPUS), "power_min_watts": Bound(_WATTS),
+        "power_default_watts": Bound(_WATTS), "power_max_watts": Bound(_WATTS), "power_limit_watts": Bound(_WATTS),
     },
     RunningVgpu: {"metadata": Bound(MAX_METADATA)},
     GpuSignal: {"at": Bound(_LAST_SECOND), "pids": Bound(SEVERAL, _PID)},

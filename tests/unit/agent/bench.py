@@ -43,7 +43,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.domain import DomainDescription
-from tests.fakes.fake_gpu_settings import BEST_EFFORT, FakeSetting
+from tests.fakes.fake_gpu_settings import BEST_EFFORT, OWN_LIMIT, FakeSetting
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_nics import FakeNicLinks
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -80,6 +80,7 @@ class Bench:
         self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
         self.schedulers = FakeSetting({T4: BEST_EFFORT, L40S: BEST_EFFORT})
         self.mixed_sizes = FakeSetting({L40S: False})
+        self.power = FakeSetting({T4: OWN_LIMIT})
         names = {1145: "NVIDIA L40S-1B", L40S_2Q: "NVIDIA L40S-2Q"}
         files = DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write)
         kinds = kinds_of(files, FakeMig(), Nvml())
@@ -90,7 +91,7 @@ class Bench:
         self.links = FakeNicLinks()
         self.nics = NicFunctions(files, self.links)
         self.belongings = Belongings(storage, kinds, networks, self.nics)
-        chosen = Chosen(FakeMig(), SettingDrivers(schedulers=self.schedulers, mixed_sizes=self.mixed_sizes))
+        chosen = Chosen(FakeMig(), SettingDrivers(schedulers=self.schedulers, mixed_sizes=self.mixed_sizes), self.power)
         switches = GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds, chosen)
         parts = Parts(
             self.host.paths,

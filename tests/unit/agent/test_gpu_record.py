@@ -21,14 +21,24 @@ SAID = NvmlGpu(
     problems=("warm",), scheduler=SchedulerState(policy="best_effort", time_slice_us=None),
     licences=(VgpuLicence(vm="a", state="licensed"),), mig_profiles=("1g.10gb",),
     signals=(GpuSignal(name="memory-remap_pending"),), ecc=False, moves_vgpus=False,
-    metadata="AA==", open_vgpus=(RunningVgpu(vm="a", metadata="AA=="),),
+    metadata="AA==", open_vgpus=(RunningVgpu(vm="a", metadata="AA=="),), power_min_watts=200, power_default_watts=700,
+    power_max_watts=700, power_limit_watts=500,
 )  # fmt: skip
 
 
 def test_every_field_is_read_back_without_what_a_gpu_with_vfio_cannot_have() -> None:
     function = FunctionBefore(address="0000:41:00.0", driver="nvidia", override="")
     record = GpuRecord(model="NVIDIA H100", functions=(function,), had_virtual_functions=True, said=SAID)
-    kept = replace(SAID, instances=(), scheduler=None, licences=(), signals=(), metadata=None, open_vgpus=())
+    kept = replace(
+        SAID,
+        instances=(),
+        scheduler=None,
+        licences=(),
+        signals=(),
+        metadata=None,
+        open_vgpus=(),
+        power_limit_watts=None,
+    )
     assert GpuRecord.from_text(record.to_text()) == replace(record, said=kept)
     assert all(getattr(SAID, one.name) not in (None, ()) for one in fields(NvmlGpu))
 

@@ -38,7 +38,7 @@ class Bench:
             self.timing,
             Nvml(),
             kinds,
-            Chosen(self.mig, SettingDrivers(schedulers=FakeSetting(), mixed_sizes=FakeSetting())),
+            Chosen(self.mig, SettingDrivers(schedulers=FakeSetting(), mixed_sizes=FakeSetting()), FakeSetting()),
         )
         self.calls = root / "calls"
 

@@ -165,6 +165,7 @@ def test_what_older_agents_made_is_made_again_by_the_one_action(tmp_path: Path) 
         wanted = "INSERT INTO wanted (vm, running, devices) VALUES (?, 1, ?)"
         database.executemany(wanted, [("a", json.dumps(OF_PROTOCOL_9)), ("b", "")])
         database.execute("ALTER TABLE wanted DROP COLUMN gone")
+        database.execute("DROP TABLE power_limits")
         database.execute("PRAGMA user_version = 7")
         database.commit()
     ledger = opened(tmp_path)

@@ -22,6 +22,7 @@ from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
+from orchestrator.agent.power_limits import PowerLimits
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
@@ -44,7 +45,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.hosts.domain import BootPolicy
-from tests.fakes.fake_gpu_settings import BEST_EFFORT, FakeSetting
+from tests.fakes.fake_gpu_settings import BEST_EFFORT, OWN_LIMIT, FakeSetting
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_nics import network_functions
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -100,14 +101,14 @@ class FakeSwitches(GpuSwitches):
     """Virtual functions that come with the driver's script."""
 
     def __init__(self, host: FakeSysfs, ledger: Ledger, mig: FakeMig) -> None:
-        self.host, self._ledger = host, ledger
-        self.failures = 0
+        self.host, self._ledger, self.failures = host, ledger, 0
         functions = Functions(self._on, self.enable_virtual_functions, self.disable_virtual_functions, lambda _: None)
         self.modes = MigModes(ledger, mig, functions)
-        self.driver = FakeSetting({T4: BEST_EFFORT})
+        self.driver, self.limits = FakeSetting({T4: BEST_EFFORT}), FakeSetting({T4: OWN_LIMIT})
         self.mixed = FakeSetting({L40S: False})
         drivers = SettingDrivers(schedulers=self.driver, mixed_sizes=self.mixed)
         records = partial(LedgerRecords, ledger.file, ledger.boot_id)
+        self.power = PowerLimits(self.limits, ledger, partial(check_ours, ledger))
         self.settings = GpuSettings(drivers, records, GpuChecks(partial(check_ours, ledger), lambda _: None))
 
     def _on(self, gpu: str) -> bool:
@@ -132,8 +133,7 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.boots = 0
-        self.attempt = 0
+        self.boots = self.attempt = 0
         self.mig = FakeMig()
         self.cards: tuple[GpuCard, ...] = ()
         self.silent = 0

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.agent.attachments.mdev import mdev_devices
 from orchestrator.core.actions.host_actions import MakeVgpu, RemoveMdev, StartDomain, StopDomain
-from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.core.actions.vgpu_settings import RestoreVgpuScheduler, SetPowerLimit, SetVgpuScheduler
 from tests.fakes.fake_gpu_settings import BEST_EFFORT
 from tests.unit.agent.test_restore import OTHER, T4, UUID, Machine
 
@@ -58,3 +58,16 @@ def test_a_vgpu_made_anew_beside_another_of_its_vm_does_not_come_before_the_gpus
     assert machine.libvirt.running == {"a"}
     assert machine.switches.driver.now[T4].policy == "fixed_share"
     assert {link.name for link in mdev_devices(machine.host.paths).iterdir()} == {UUID, anew}
+
+
+@pytest.mark.fault("F18")
+def test_after_a_reboot_a_gpu_keeps_to_its_limit_of_power_again_with_no_controller(machine: Machine) -> None:
+    machine.do(SetPowerLimit(gpu=T4, watts=62))
+    machine.reboot()
+    assert machine.switches.limits.now[T4].now == 70_000
+    machine.restorer.run()
+    assert machine.switches.limits.now[T4].now == 62_000
+    machine.do(SetPowerLimit(gpu=T4, watts=0))
+    machine.reboot()
+    machine.restorer.run()
+    assert machine.switches.limits.sets == []

@@ -120,7 +120,7 @@ class Host:
             timing,
             self.driver,
             self.kinds,
-            Chosen(self.mig, drivers),
+            Chosen(self.mig, drivers, FakeSetting()),
         )
         storage, domains = Storage(paths, self.ledger), Domains(connection, self.ledger, timing)
         nics = NicFunctions(files, FakeNicLinks())
@@ -194,6 +194,7 @@ TABLES = {
     "meta": "the site is in the agent's configuration, the epoch is raised",
     "attempts": "the epoch is raised, so that all of them are old",
     "seen_cards": "the driver is asked again",
+    "power_limits": "controllers set them again where a GPU keeps to another one",
 }
 """Of the ledger: what comes back where it was lost."""
 

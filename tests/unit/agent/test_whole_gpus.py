@@ -71,7 +71,7 @@ class Bench(Acting[BindVfio | RestoreDriver | MakeVgpu]):
         self.handlers = {action: do for kind in self.kinds.values() for action, do in kind.handlers.items()}
 
     def switches(self) -> GpuSwitches:
-        chosen = Chosen(FakeMig(), SettingDrivers(schedulers=FakeSetting(), mixed_sizes=FakeSetting()))
+        chosen = Chosen(FakeMig(), SettingDrivers(schedulers=FakeSetting(), mixed_sizes=FakeSetting()), FakeSetting())
         return GpuSwitches(self.host.paths, self.ledger, self.timing, self.driver, self.kinds, chosen)
 
     def sriov_manage(self) -> None:

@@ -177,6 +177,20 @@ def test_a_mode_that_the_driver_refuses_is_in_use_or_not_supported(host: FakeGpu
     assert (host.root / "sys/kernel/vgpu_lab/gpus/1/heterogeneous").read_text() == "1"
 
 
+def test_a_limit_of_power_is_taken_within_the_boards_own_bounds(host: FakeGpuHost) -> None:
+    told = host.root / "sys/kernel/vgpu_lab/gpus/0/power_limit"
+    told.touch()
+    outside = "tried(lambda: n.nvmlDeviceSetPowerManagementLimit(h, {}))"
+    assert ask(host, "n.nvmlDeviceGetPowerManagementLimitConstraints(h)") == [35_000, 70_000]
+    assert ask(host, f"[{outside.format(34_999)}, {outside.format(70_001)}]") == ["NVMLError_InvalidArgument"] * 2
+    assert ask(host, "n.nvmlDeviceSetPowerManagementLimit(h, 50000)") is None
+    assert told.read_text() == "50000"
+    host.state(0, power_limit_set_mw=50_000)
+    limits = "[n.nvmlDeviceGetPowerManagementLimit(h), n.nvmlDeviceGetEnforcedPowerLimit(h)]"
+    assert ask(host, limits) == [50_000, 50_000]
+    assert ask(host, "n.nvmlDeviceGetPowerManagementDefaultLimit(h)") == 70_000
+
+
 @pytest.mark.parametrize(
     "arguments, code, part",
     [
