@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0134"
-down_revision = "0131"
+down_revision = "0133"
 
 
 def upgrade() -> None:
