@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Final
 
 from orchestrator.core.actions.backups import FindRepositories, ListBackups
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Unknown
+from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.names import check_name
 from orchestrator.core.vms.backup import MAX_OF_TENANT, REPOSITORY, Backup
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.backups import bucket_of, repository_of
+from orchestrator.operations.steps.backups import bucket_of, repository_of, too_many
 from orchestrator.operations.steps.disk_snapshots import copied
 from orchestrator.store.transaction import Transaction
 
@@ -33,7 +33,7 @@ def _import(context: Context) -> str:
         finding = FindRepositories(target=target, bucket=bucket_of(tx, target))
     present: list[Backup] = []
     closed: list[str] = []
-    for vm in _ids(context.perform(finding).message):
+    for vm in _ids(context, context.perform(finding).message):
         try:
             present += _records(context, vm)
         except Fatal as error:
@@ -56,7 +56,7 @@ def _records(context: Context, vm: str) -> list[Backup]:
     try:
         return [_record(context, vm, *record) for record in json.loads(message)]
     except (ValueError, TypeError, InvalidInput) as error:
-        raise _strange(error) from error
+        raise _strange(context, error) from error
 
 
 def _record(context: Context, vm: str, backup_id: str, made: str, size_bytes: int, vm_name: str) -> Backup:
@@ -88,22 +88,21 @@ def _new(tx: Transaction, present: Iterable[Backup]) -> list[Backup]:
 def _add(tx: Transaction, new: Iterable[Backup]) -> None:
     """:raises Conflict: ``backup.too_many``"""
     for backup in _new(tx, new):
-        if tx.backups.how_many(backup.tenant) >= MAX_OF_TENANT:
-            hint = "import them for another tenant, or 'vgpuctl backup delete ID' what is not needed"
-            raise Conflict("backup.too_many", f"tenant {backup.tenant} has {MAX_OF_TENANT} backups", hint=hint)
+        if (left := tx.backups.without_policy(backup.tenant)) >= MAX_OF_TENANT:
+            raise too_many(tx, backup.tenant, left)
         tx.backups.add(backup)
 
 
-def _ids(message: str) -> list[str]:
+def _ids(context: Context, message: str) -> list[str]:
     """:raises Unknown: ``agent.answer_invalid``"""
     try:
         return [vm for vm in json.loads(message) if REPOSITORY.fullmatch(vm)]
     except (ValueError, TypeError) as error:
-        raise _strange(error) from error
+        raise _strange(context, error) from error
 
 
-def _strange(error: Exception) -> Unknown:
-    hint = "'vgpuctl host upgrade-agent HOST' brings the agent that belongs to this server"
+def _strange(context: Context, error: Exception) -> Unknown:
+    hint = f"'vgpuctl host upgrade-agent {context.host_name}' brings the agent that belongs to this server"
     return Unknown("agent.answer_invalid", "the agent's list of backups is none", hint=hint, details=str(error)[:300])
 
 

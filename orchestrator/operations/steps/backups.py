@@ -8,7 +8,7 @@ from typing import Any, Final
 from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, VerifyBackup
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.bucket import Bucket, BucketKeys
-from orchestrator.core.errors import Fatal, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import Backup, repository_password
 from orchestrator.operations.context import Context
@@ -43,6 +43,13 @@ def repository_of(tx: Transaction, target: str, vm: str) -> dict[str, Any]:
     """What opens it."""
     password = repository_password(tx.secrets.get(secret_id(target)), vm)
     return {"target": target, "of_vm": vm, "password": password, "bucket": bucket_of(tx, target)}
+
+
+def too_many(tx: Transaction, tenant: str, left: int) -> Conflict:
+    """``left``: backups of the tenant that no policy removes, one at least."""
+    oldest = next(backup for backup in tx.backups.list((tenant,)) if backup.policy is None)
+    hint = f"'vgpuctl backup delete {oldest.id} --tenant {tenant}' removes the oldest"
+    return Conflict("backup.too_many", f"tenant {tenant} has {left} backups that no policy removes", hint=hint)
 
 
 def bucket_of(tx: Transaction, name: str) -> Bucket | None:

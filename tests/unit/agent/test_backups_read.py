@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.images import backups as agent_backups
-from orchestrator.agent.images.backups import Repository
+from orchestrator.agent.images import repository as agent_repository
+from orchestrator.agent.images.repository import MountedRepository, Repository
 from orchestrator.agent.process import Finished, pour
 from orchestrator.core.errors import Retryable
 
@@ -22,7 +22,7 @@ MIB = 2**20
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     """With two backups, the second of which has half of what the first one has stored."""
-    made = Repository(tmp_path / "vm", "secret", threading.Event(), 600)
+    made = MountedRepository("secret", threading.Event(), 600, tmp_path / "vm")
     made.make()
     file, drawn = tmp_path / "disk", random.Random(7)
     first = [drawn.randbytes(MIB) for _ in range(40)]
@@ -62,6 +62,6 @@ def test_of_a_target_that_no_lock_can_be_written_to_it_is_read_all_the_same(
         return pour(argv, take, **limits)
 
     read = bytearray()
-    monkeypatch.setattr(agent_backups, "pour", full)
+    monkeypatch.setattr(agent_repository, "pour", full)
     repository.read("second", read.extend)
     assert bytes(read) == (tmp_path / "disk").read_bytes()
