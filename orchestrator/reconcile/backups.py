@@ -93,8 +93,8 @@ class BackupKeeper:
             turn = tx.backup_policies.turn(due.policy, due.vm.id) or _first(due, now)
             started = self._begin_after(tx, due.policy, due.vm, now)
             begun = None if started is None else started.operation
-            told = error_to_dict(error) | {"refused": True}
-            tx.backup_policies.put_turn(replace(turn, tried_at=now, operation=begun, error=told))
+            refusal = error_to_dict(error) | {"refused": True}
+            tx.backup_policies.put_turn(replace(turn, tried_at=now, operation=begun, error=refusal))
         return started
 
     def _begin(self, due: _Due, now: float) -> Started | None:
@@ -189,8 +189,8 @@ def _removable(tx: Transaction, policy: BackupPolicy, vm: Vm, now: float) -> lis
     """What it does not keep of the VM, without what it has just failed to remove: the oldest first, those that were
     never tried before others."""
     over = expired(policy, tx.backup_policies.backups_of(policy, vm.id))
-    left = [each for each in over if each.unremoved_at is None or now >= each.unremoved_at + RETRY_S]
-    return sorted(left, key=lambda each: each.unremoved_at or 0.0)
+    to_remove = [each for each in over if each.unremoved_at is None or now >= each.unremoved_at + RETRY_S]
+    return sorted(to_remove, key=lambda each: each.unremoved_at or 0.0)
 
 
 def _goes_on(operation: tuple[str, OperationState] | None) -> bool:

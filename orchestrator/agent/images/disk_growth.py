@@ -39,9 +39,9 @@ def check_not_larger(disk: Path, size_bytes: int) -> int:
     """How large a VM's disk is. A growth that was abandoned may have left a larger one than its VM is said to have.
 
     :raises Conflict: ``volume.differs``"""
-    found = read_header(disk, "qcow2").virtual_bytes
-    if found > size_bytes:
-        words = f"the VM's disk has {show_size(found)} on its host, and never shrinks"
-        hint = f"'vgpuctl vm resize-disk NAME --size {show_size(found)}' makes that its size"
+    size = read_header(disk, "qcow2").virtual_bytes
+    if size > size_bytes:
+        words = f"the VM's disk has {show_size(size)} on its host, and never shrinks"
+        hint = f"'vgpuctl vm resize-disk NAME --size {show_size(size)}' makes that its size"
         raise Conflict("volume.differs", words, hint=hint, details=disk.name)
-    return found
+    return size

@@ -100,12 +100,12 @@ class BackupPolicyService:
             states = tx.backup_policies.states(turns.values())
             vms = {tenant: tx.vms.list(tenant=tenant) for tenant in {policy.tenant for policy in policies}}
 
-        told = {key: _told(turn, states, made.get(key, NONE_YET)) for key, turn in turns.items()}
+        turns = {key: _with_what_is_open(turn, states, made.get(key, NONE_YET)) for key, turn in turns.items()}
 
         def of(policy: BackupPolicy, vm: Vm) -> VmBackupStanding:
             key = (policy.tenant, policy.name, vm.id)
             its = (vm.id, vm.spec.name, vm.created_at)
-            return standing(policy, its, made.get(key, NONE_YET), told.get(key), now)
+            return standing(policy, its, made.get(key, NONE_YET), turns.get(key), now)
 
         return tuple(
             PolicyInfo(
@@ -151,7 +151,9 @@ class BackupPolicyService:
         tx.audit.append(at=now, actor=actor(), action=action, subject=policy.full_name, outcome="done")
 
 
-def _told(turn: BackupTurn, states: Mapping[str, tuple[str, OperationState]], made: PolicyBackups) -> BackupTurn:
+def _with_what_is_open(
+    turn: BackupTurn, states: Mapping[str, tuple[str, OperationState]], made: PolicyBackups
+) -> BackupTurn:
     """With what somebody has to decide: nothing more is begun while an operation is stuck, and what could not be
     removed stays."""
     its, error = None if turn.operation is None else states.get(turn.operation), turn.error
