@@ -22,6 +22,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.libvirt.plugging import Plugging
 from orchestrator.agent.libvirt.saved_memory import SavedMemory
+from orchestrator.agent.libvirt.volume_keys import lent
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.settling import Settler
@@ -71,6 +72,7 @@ from orchestrator.core.domain_xml.firmware import window_for
 from orchestrator.core.errors import Conflict, Denied, InvalidInput
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.pool import pool_of, short_of
+from orchestrator.core.hosts.volume_key import check_keys
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,7 @@ class Belongings:
     def check_adopted(self, vm: str, parts: DomainParts) -> None:
         """Of a domain that somebody else defined: its devices are its own, and no file is one of our VMs'.
 
-        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``
-        """
+        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``"""
         self.check_files_of_others(parts)
         self._check_devices(vm, parts.devices)
 
@@ -181,8 +182,7 @@ class Parts:
             return self._define(action)
 
     def _define(self, action: DefineDomain) -> ActionResult:
-        xml, check = self._definition(action)
-        return self.domains.define(action.vm, xml, check)
+        return self.domains.define(action.vm, *self._definition(action))
 
     def _definition(self, action: DefineDomain | PlugDevices) -> tuple[str, Callable[[], None]]:
         """As XML, and what refuses what it takes and may not."""
@@ -210,8 +210,10 @@ class Parts:
             return self.define(DefineDomain(vm=action.vm, domain=action.domain))
         xml, check = self._definition(action)
         check()
+        check_keys(action.domain.data, action.keys)
         self.networks.reserve(xml)
-        return self.plugging.plug(action.vm, xml)
+        with lent(self.saved.libvirt, action.keys):
+            return self.plugging.plug(action.vm, xml)
 
     def ensure_bridged(self, action: EnsureBridgedNetwork) -> ActionResult:
         uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
@@ -224,11 +226,13 @@ class Parts:
             judge = self.belongings.check_adopted if adopted else self.belongings.check_started
             judge(action.vm, parts_of(xml))
             self.storage.shared.check_held(parts_of(xml).files)
+            check_keys((path.rpartition("/")[2] for path in parts_of(xml).files), action.keys)
             self.networks.reserve(xml)
 
         if self.saved.is_kept(action.vm) and not self.domains.is_active(action.vm):
             return self.saved.resume(action, lambda xml: check(xml, False))
-        started = self.domains.start(action.vm, check)
+        with lent(self.saved.libvirt, action.keys):
+            started = self.domains.start(action.vm, check)
         self.saved.discard(action.vm)  # of one that runs, or that was never written to its end
         return started
 
@@ -245,10 +249,6 @@ class Parts:
         for kind in self.kinds.values():
             kind.forget_gone(action.vm)
         return result
-
-    @property
-    def snapshots(self) -> SnapshotsOfDisks:
-        return SnapshotsOfDisks(self.domains, self.storage, self.saved.ledger)
 
     @property
     def plugging(self) -> Plugging:
@@ -318,7 +318,8 @@ class Parts:
             LeaveDisks: storage.shared.leave,
         }
         handlers |= {**switches.settings.handlers, **switches.power.handlers, **self.parameters.handlers}
-        handlers |= {**self.nics.handlers, **self.snapshots.handlers, **BackupsOfDisks(storage).handlers}
+        snapshots = SnapshotsOfDisks(self.domains, storage, self.saved.ledger)
+        handlers |= {**self.nics.handlers, **snapshots.handlers, **BackupsOfDisks(storage).handlers}
         for kind in self.kinds.values():
             handlers |= kind.handlers
         return handlers

@@ -270,10 +270,11 @@ class VolumeForm(_DescribedForm):
     tenant: Name = "default"
     size: Annotated[str, _checked(disk_bytes)]
     pool: Name | None = None
+    encrypted: bool = False
 
     def to_core(self) -> WantedVolume:
-        size_bytes = disk_bytes(self.size)
-        return WantedVolume(name=self.name, tenant=self.tenant, size_bytes=size_bytes, pool=self.pool)
+        size_bytes, name, tenant = disk_bytes(self.size), self.name, self.tenant
+        return WantedVolume(name=name, tenant=tenant, size_bytes=size_bytes, pool=self.pool, encrypted=self.encrypted)
 
 
 class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, defaults=True):

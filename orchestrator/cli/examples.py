@@ -222,6 +222,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "tenant list": ("tenant list",),
     "tenant show": ("tenant show research",),
     "tenant delete": ("tenant delete research",),
+    "tenant key rotate": ("tenant key rotate research",),
+    "tenant key revoke": ("tenant key revoke research",),
     "tenant members": ("tenant members research",),
     "tenant add-member": ("tenant add-member research uid:1000 --role tenant-admin",),
     "tenant remove-member": ("tenant remove-member research uid:1000",),

@@ -157,3 +157,11 @@ class DiskCalls:
 
     def delete_backup(self, backup_id: str, tenant: str) -> models.Started:
         return self._delete(path_of("backups", backup_id), tenant=tenant)
+
+    def rotate_tenant_key(self, name: str) -> models.TenantKey:
+        """What is on its encrypted volumes stays."""
+        return self._post(path_of("tenants", name, "key", "rotate"))
+
+    def revoke_tenant_key(self, name: str) -> models.TenantKey:
+        """What is on its encrypted volumes is gone."""
+        return self._post(path_of("tenants", name, "key", "revoke"))

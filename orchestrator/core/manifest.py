@@ -57,6 +57,7 @@ class WantedVolume:
     size_bytes: int
     pool: str | None = None
     """None: as its tenant's policy has it."""
+    encrypted: bool = False
 
     @property
     def key(self) -> str:

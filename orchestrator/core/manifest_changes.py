@@ -256,7 +256,8 @@ def _volume_changes(wanted: Iterable[WantedVolume], existing: Mapping[str, Wante
 
 
 def _of_volume(volume: WantedVolume) -> dict[str, str | None]:
-    return {"size": show_size(volume.size_bytes), "pool": volume.pool}
+    encrypted = "true" if volume.encrypted else None
+    return {"size": show_size(volume.size_bytes), "pool": volume.pool, "encrypted": encrypted}
 
 
 def _is_in(pool: object, existing: WantedVolume | ManifestVm | None) -> bool:

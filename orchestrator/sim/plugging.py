@@ -10,6 +10,7 @@ from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, H
 from orchestrator.core.actions.volumes import GrowDataVolume, GrowDisk, PlugDevices
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.hosts.volume_key import check_keys
 from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, may_die
 from orchestrator.sim.pool_actions import pool_with
 from orchestrator.sim.vm_actions import define
@@ -20,6 +21,7 @@ def plug(machine: SimulatedMachine, action: PlugDevices) -> ActionResult:
     defining, domain = DefineDomain(vm=action.vm, domain=action.domain), machine.domains.get(action.vm)
     if domain is None or not domain.running:
         return define(machine, defining)
+    check_keys(action.domain.data, action.keys)
     data, cards = action.domain.data, len(action.domain.networks)
     more = len(data) + cards - len(domain.data) - domain.cards
     if more > domain.free_ports:

@@ -33,6 +33,7 @@ from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.cpus import CpuPlace, own_cpus
 from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.hosts.volume_key import check_keys
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SO_ALREADY, Domain, SimulatedMachine, check_disk, claim, may_die, release
@@ -278,6 +279,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
         return ActionResult(changed=forget_memory(machine, action.vm))
     kernel = machine.kernel
     check_data(machine, action.vm, domain.data)
+    check_keys(domain.data, action.keys)
     for device in domain.devices:
         if device not in kernel.devices():
             raise Conflict(

@@ -118,7 +118,8 @@ volumes = Table(
     Column("host", String(63), index=True), Column("vm", String(36), index=True),
     Column("state", String(20), nullable=False), Column("created_at", Float, nullable=False),
     Column("about", JSON(none_as_null=True)), Column("pool", String(23)), Column("max_bytes_per_s", BigInteger),
-    Column("max_iops", BigInteger), Column("snapshot_of", String(36), index=True), UniqueConstraint("tenant", "name"),
+    Column("max_iops", BigInteger), Column("snapshot_of", String(36), index=True),
+    Column("encryption", String(8), nullable=False, server_default="none"), UniqueConstraint("tenant", "name"),
 )  # fmt: skip
 driver_bundles = Table(
     "driver_bundles", metadata,
@@ -130,7 +131,6 @@ driver_bundles = Table(
 driver_lock = Table(
     "driver_lock", metadata, Column("id", Integer, primary_key=True), Column("document", JSON, nullable=False)
 )
-
 maintenances = Table(
     "maintenances", metadata, Column("id", String(36), primary_key=True), Column("created_at", Float, nullable=False),
     Column("active", Boolean, nullable=False), Column("document", JSON, nullable=False),

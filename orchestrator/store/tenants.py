@@ -30,6 +30,7 @@ from orchestrator.store.tables import (
     vms,
 )
 from orchestrator.store.usage import TenantUsage
+from orchestrator.store.volume_keys import destroy, tenant_row
 
 # Put together once, as that takes longer than asking.
 _TENANT: Final = Precompiled(select(tenants).where(tenants.c.name == bindparam("its_name")))
@@ -71,8 +72,9 @@ class Tenants:
         return tuple(map(_tenant_of, self._db.execute(select(tenants).order_by(tenants.c.name))))
 
     def remove(self, name: str) -> None:
-        """With its members, tokens, quota and policy; its events are nobody's. Gone already is fine."""
+        """With its members, tokens, quota, policy and key; its events are nobody's. Gone already is fine."""
         self._events.disown(name)
+        destroy(self._db, tenant_row(name))
         self._db.execute(delete(policies).where(policies.c.tenant == name))
         self._db.execute(delete(quotas).where(quotas.c.tenant == name))
         self._db.execute(delete(tenant_usage).where(tenant_usage.c.tenant == name))

@@ -39,6 +39,7 @@ from orchestrator.store.tenants import Policies, Quotas, RequestKeys, Tenants, T
 from orchestrator.store.usage import TenantUsage, Usage
 from orchestrator.store.vgpu_metadata import VgpuMetadata
 from orchestrator.store.vms import Claims, Vms
+from orchestrator.store.volume_keys import VolumeKeys
 from orchestrator.store.volumes import Volumes
 from orchestrator.store.web_sessions import EndedWebSessions
 from orchestrator.store.webhooks import Webhooks
@@ -76,10 +77,14 @@ class Transaction:
         )
         self.floating_addresses = FloatingAddresses(db, self.networks, self.tenant_usage, self.events)
         self.pools, self.volumes = Pools(db), Volumes(db, self.usage, self.tenant_usage, self.events)
-        self.offerings = Offerings(db, self.events)
-        self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)
-        self.maintenances = Maintenances(db, self.events)
         self.secrets = Secrets(db, box)
+        self.offerings = Offerings(db, self.events)
+        self.driver_bundles, self.driver_locks, self.volume_keys = (
+            DriverBundles(db),
+            DriverLocks(db),
+            VolumeKeys(db, self.secrets),
+        )
+        self.maintenances = Maintenances(db, self.events)
         self.audit = Audit(db, audited)
         self.findings = Findings(db, self.events)
         self.tenants, self.webhooks, self.request_keys = Tenants(db, self.events), Webhooks(db), RequestKeys(db)

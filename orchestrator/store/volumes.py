@@ -22,6 +22,7 @@ from orchestrator.store.rows import about_of, about_values
 from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import operations, volumes
 from orchestrator.store.usage import TenantUsage, Usage
+from orchestrator.store.volume_keys import destroy, volume_row
 
 _ID: Final = volumes.c.id == bindparam("its_id")
 _HOLDS: Final = volumes.c.state != "lost"
@@ -164,13 +165,16 @@ class Volumes:
         self._set(volume_id, max_bytes_per_s=max_bytes_per_s, max_iops=max_iops)
 
     def remove(self, volume_id: str) -> None:
-        """Gone already is fine."""
+        """With its key. Gone already is fine."""
         volume = self.find_id(volume_id)
         if volume is None:
             return
         self._db.execute(delete(volumes).where(_ID), {"its_id": volume_id})
         self._tenants.change(volume.tenant, held_of(volume), {})
-        self._note(volume, "removed")
+        ended = {"key": "destroyed"} if volume.encrypted else {}
+        if volume.encrypted:
+            destroy(self._db, volume_row(volume.id))
+        self._note(volume, "removed", **ended)
         let_go_of_pool(self._db, volume.id)
         if volume.host is not None and volume.state != "lost":
             self._usage.give(volume.host, vcpus=0, memory_mib=0, disk_bytes=volume.size_bytes)

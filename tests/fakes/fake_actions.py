@@ -298,7 +298,7 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
     if action.vm not in machine.domains or action.vm in machine.gone:
         raise Fatal("vm.not_found", "the VM is not defined, or has left")
     xml, _ = machine.domains[action.vm]
-    fake_data_volumes.check_data(machine, action.vm, xml)
+    fake_data_volumes.check_opens(machine, action.vm, xml, action.keys)
     fake_pools.check_held(machine, action.vm)
     passed = {gpu.address for gpu in machine.gpus if gpu.passed_to is not None}
     for device in devices(xml):

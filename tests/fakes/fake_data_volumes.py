@@ -24,6 +24,7 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.hosts.volume_key import VolumeKey, check_keys, is_encrypted
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.vm import memory_file
 from tests.fakes.fake_machine import FakeMachine, data_of, devices
@@ -141,6 +142,10 @@ def _restore(machine: FakeMachine, action: RestoreSnapshot) -> None:
 
 
 def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:
+    if is_encrypted(action.volume):
+        if not action.passphrase:
+            raise Conflict("volume.no_key", "the key of an encrypted volume was not sent with it")
+        machine.written.setdefault(key_of(action.volume), action.passphrase)
     size, _ = machine.data.setdefault(action.volume, (action.size_bytes, None))
     if size != action.size_bytes:
         raise Conflict("volume.differs", "the data volume exists with another size")
@@ -150,7 +155,8 @@ def _delete_data(machine: FakeMachine, action: DeleteDataVolume) -> None:
     if machine.data.get(action.volume, (0, None))[1] is not None:
         raise Conflict("volume.in_use", "a VM has the data volume")
     machine.data.pop(action.volume, None)
-    machine.written.pop(action.volume, None)
+    for kept in (action.volume, key_of(action.volume)):
+        machine.written.pop(kept, None)
 
 
 def _copy_data(machine: FakeMachine, action: CopyDataVolume) -> None:
@@ -212,6 +218,21 @@ def check_data(machine: FakeMachine, vm: str, xml: str) -> None:
             raise Conflict("vm.file_foreign", "the VM's definition takes a file that is not the VM's")
 
 
+def key_of(file: str) -> str:
+    """Under which it is written what opens an encrypted volume; no host holds that otherwise than in its header."""
+    return f"key of {file}"
+
+
+def check_opens(machine: FakeMachine, vm: str, xml: str, keys: tuple[VolumeKey, ...]) -> None:
+    """That the VM has each volume of a definition, and that encrypted ones are opened by the keys that were sent."""
+    check_data(machine, vm, xml)
+    check_keys(data_of(xml), keys)
+    sent = {key.volume: key.passphrase for key in keys}
+    for file in filter(is_encrypted, data_of(xml)):
+        if machine.written[key_of(file)] != sent[file.split(".")[1]]:
+            raise Fatal("vm.start_failed", "the VM did not start", details="Invalid password")
+
+
 def keeps(vm: str) -> str:
     """Under which it is written that its guest lets go of no disk."""
     return f"keeps: {vm}"
@@ -227,6 +248,8 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
         before, running = machine.domains[action.vm]
         if running and keeps(action.vm) in machine.written and not set(data_of(before)) <= set(action.domain.data):
             raise Fatal("vm.device_kept", "the guest did not let go of it")
+        if running:
+            check_keys(action.domain.data, action.keys)
         define(machine, DefineDomain(vm=action.vm, domain=action.domain))
 
     return {

@@ -252,7 +252,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         data=tuple(
             FileSnapshot(name=n, size_bytes=0, length_bytes=long, owner=_owner(machine, n))
             for n, (long, _) in sorted(machine.data.items())
-            if n.count(".") == 2  # in no pool
+            if n.count(".") < 4  # in no pool
         ),
         pools=tuple(pool.snapshot for pool in machine.pools.values()),
         seeds=tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, o in sorted(machine.seeds.items())),

@@ -189,3 +189,23 @@ def test_a_guest_with_two_cards_gets_an_address_on_each(enrolled: Enrolled) -> N
         time.sleep(3)
     product.ok("delete-vm", "both", "--yes")
     product.ok("network", "delete", "inner")
+
+
+def test_an_encrypted_volume_comes_back_with_its_vm_and_its_file_holds_no_plain_text(enrolled: Enrolled) -> None:
+    product, text = enrolled.product, "kept-in-cipher"
+    product.ok("volume", "create", "private", "--size", f"{SIZE_MIB}MiB", "--encrypted")
+    product.ok(*enrolled.request("first", "--volume", "private", "--ssh-key", enrolled.public_key))
+    disk = disk_of(enrolled, "first", volume="private")
+    enrolled.in_guest("first", f"echo {text} | dd of={disk} bs=1M seek={FAR} conv=sync,fsync 2>/dev/null")
+    product.ok("stop-vm", "first")
+    (file,) = enrolled.shell(FILES).split()
+    directory = FILES.removeprefix("ls ")
+    assert enrolled.shell(f"head -c 4 {directory}/{file}") == "LUKS"
+    assert enrolled.shell(f"grep -rlF {text} {directory} || true").strip() == ""
+    assert len(enrolled.shell("virsh secret-list | tail -n +3").split()) == 0, "libvirt was left with a key"
+    product.ok("start-vm", "first")
+    assert read(enrolled, "first", "private") == text
+    product.ok("stop-vm", "first")
+    product.ok("volume", "detach", "private", "first")
+    product.ok("volume", "delete", "private", "--yes")
+    product.ok("delete-vm", "first", "--yes")

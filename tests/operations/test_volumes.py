@@ -16,6 +16,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFoun
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.vms.volume import Volume
 from orchestrator.services.messages import CreateVm, Started
+from orchestrator.services.vms.volumes import VolumeTraits
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_data_volumes import keeps
 from tests.fakes.fake_machine import data_of
@@ -131,9 +132,13 @@ def iops(plane: ControlPlane, host: str = T4_HOST) -> list[str | None]:
 
 def test_limits_of_a_volume_hold_in_each_vm_that_has_it(plane: ControlPlane) -> None:
     volumes, vms = plane.services.volumes, plane.services.vms
-    volumes.create("default", "data", SIZE, limits=DiskLimits(iops=500))
+    volumes.create("default", "data", SIZE, traits=VolumeTraits(limits=DiskLimits(iops=500)))
     assert volumes.create("default", "data", SIZE).volume.max_iops == 500, "the same again"
-    refused("volume.exists", Conflict, lambda: volumes.create("default", "data", SIZE, limits=DiskLimits(iops=600)))
+    refused(
+        "volume.exists",
+        Conflict,
+        lambda: volumes.create("default", "data", SIZE, traits=VolumeTraits(limits=DiskLimits(iops=600))),
+    )
     done(plane, vms.create(having("data")))
     assert iops(plane) == ["500"]
     done(plane, volumes.limit("default", "data", None, 300))
@@ -157,7 +162,9 @@ def test_limits_that_no_volume_can_have_are_refused(plane: ControlPlane) -> None
     refused("volume.limits_invalid", InvalidInput, lambda: volumes.limit("default", "data", None, 9))
     refused("volume.limits_invalid", InvalidInput, lambda: volumes.limit("default", "data", 1, None))
     refused(
-        "volume.limits_invalid", InvalidInput, lambda: volumes.create("default", "b", SIZE, limits=DiskLimits(iops=-1))
+        "volume.limits_invalid",
+        InvalidInput,
+        lambda: volumes.create("default", "b", SIZE, traits=VolumeTraits(limits=DiskLimits(iops=-1))),
     )
     refused("volume.unknown", NotFound, lambda: volumes.limit("default", "nothing", 0, 0))
     assert (volume(plane).max_iops, volume(plane).max_bytes_per_s) == (None, None)

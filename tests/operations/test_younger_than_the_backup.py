@@ -14,6 +14,7 @@ from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.vms.vm import Vm
 from orchestrator.server.backup import back_up, restore
 from orchestrator.services.messages import AdoptVm
+from orchestrator.services.vms.volumes import VolumeTraits
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.operations.volumes import SIZE
 
@@ -33,7 +34,7 @@ def young(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Cont
     before.services.vms.create(create_vm("known"))
     before.engine.drain()
     back_up(old, tmp_path / "backup")
-    before.services.volumes.create("default", "data", SIZE, limits=LIMITS)
+    before.services.volumes.create("default", "data", SIZE, traits=VolumeTraits(limits=LIMITS))
     before.services.vms.create(replace(create_vm("young"), volumes=("data",)))
     before.engine.drain()
     if request.param == "stopped":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from orchestrator.core.hosts.domain import DiskLimits
+from orchestrator.services.vms.volumes import VolumeTraits
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm
 
 SIZE = 2 * GIB
@@ -19,6 +20,49 @@ def hosts(plane: ControlPlane) -> None:
 
 def new_volume(plane: ControlPlane, name: str = "data") -> None:
     plane.services.volumes.create("default", name, SIZE)
+
+
+def new_encrypted(plane: ControlPlane, name: str = "data") -> None:
+    plane.services.volumes.create("default", name, SIZE, traits=VolumeTraits(encrypted=True))
+
+
+def with_encrypted(plane: ControlPlane) -> None:
+    hosts(plane)
+    new_encrypted(plane)
+
+
+def with_stopped_vm_and_encrypted(plane: ControlPlane) -> None:
+    with_encrypted(plane)
+    plane.services.vms.create(create_vm(start=False))
+    plane.engine.drain()
+
+
+def with_running_vm_and_encrypted(plane: ControlPlane) -> None:
+    with_stopped_vm_and_encrypted(plane)
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+
+
+def with_stopped_vm_that_has_encrypted(plane: ControlPlane) -> None:
+    with_stopped_vm_and_encrypted(plane)
+    attach(plane)
+    plane.engine.drain()
+
+
+def with_running_vm_that_has_encrypted(plane: ControlPlane) -> None:
+    with_running_vm_and_encrypted(plane)
+    attach(plane)
+    plane.engine.drain()
+
+
+def with_made_encrypted(plane: ControlPlane) -> None:
+    with_stopped_vm_that_has_encrypted(plane)
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+
+
+def start(plane: ControlPlane) -> str | None:
+    return plane.services.vms.start("default", "train").operation
 
 
 def with_volume(plane: ControlPlane) -> None:
@@ -131,6 +175,11 @@ CASES = (
     ("limit volume of a running vm", "limit_volume", with_running_vm_that_has_it, limit),
     ("delete vm with a volume", "delete_vm", with_running_vm_that_has_it, delete_vm),
     ("delete volume", "delete_volume", with_made_volume, delete),
+    ("create with an encrypted volume", "create_vm", with_encrypted, create),
+    ("plug an encrypted volume in", "attach_volume", with_running_vm_and_encrypted, attach),
+    ("plug an encrypted volume out", "detach_volume", with_running_vm_that_has_encrypted, detach),
+    ("start vm with an encrypted volume", "start_vm", with_stopped_vm_that_has_encrypted, start),
+    ("delete an encrypted volume", "delete_volume", with_made_encrypted, delete),
     ("snapshot of a volume", "create_volume_snapshot", with_made_volume, snapshot),
     ("snapshot of a volume of a running vm", "create_volume_snapshot", with_running_vm_that_has_it, snapshot),
     ("delete snapshot of a volume", "delete_volume", with_snapshot(with_made_volume), delete_snapshot),

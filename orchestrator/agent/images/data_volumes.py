@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.agent.images import files
-from orchestrator.agent.images.disk_images import make_raw
+from orchestrator.agent.images.disk_images import make_encrypted, make_raw
 from orchestrator.agent.images.pools import MountedPools
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
@@ -34,6 +34,7 @@ from orchestrator.core.actions.volumes import (
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
+from orchestrator.core.hosts.volume_key import MARK, VolumeKey, check_keys, is_encrypted, length_of
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 
@@ -48,14 +49,15 @@ def id_in(file: str) -> str:
     pool = pool_of(files.check_file_name(file))
     name, _, rest = file.partition(".")
     volume, _, kind = rest.partition(".")
-    if not (is_name(name) and is_uuid(volume) and kind == ("raw" if pool is None else f"{pool}.raw")):
+    kinds = {"raw", f"{MARK[1:]}.raw"} if pool is None else {f"{pool}.raw"}
+    if not (is_name(name) and is_uuid(volume) and kind in kinds):
         raise InvalidInput("volume.file_invalid", f"{file} is no data volume's file", hint="NAME.UUID.raw")
     return volume
 
 
 class DataVolumes:
-    """Raw files with holes. One in a pool is in no host's ledger but that of its VM: each host that has the pool may
-    make and remove it, and the one that has its lease alone may open it."""
+    """Raw files with holes, and encrypted ones. One in a pool is in no host's ledger but that of its VM: each host that
+    has the pool may make and remove it, and the one that has its lease alone may open it."""
 
     def __init__(self, paths: Paths, ledger: Ledger, pools: MountedPools) -> None:
         self._paths = paths
@@ -65,24 +67,29 @@ class DataVolumes:
     def create(self, action: CreateDataVolume) -> ActionResult:
         """:raises Conflict: ``host.foreign_file``, ``volume.differs``
         :raises InvalidInput: ``volume.size_invalid``, ``volume.file_invalid``
-        :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
+        :raises Fatal: ``host.disk_full``, ``host.storage_failed``, ``volume.failed``"""
         volume, path = id_in(action.volume), self._path(action.volume)
         _check_size(action.size_bytes)
         if path.exists() or path.is_symlink():
             self._check_ours(action.volume)
-            if path.stat().st_size != action.size_bytes:
+            if path.stat().st_size != length_of(action.volume, action.size_bytes):
                 raise Conflict("volume.differs", "the data volume exists with another size", details=path.name)
             return ActionResult(changed=False)
         with self._owned(path, volume), files.written_whole(path, mode=0o600) as part:
-            make_raw(part, action.size_bytes)
+            if is_encrypted(action.volume):
+                check_keys((action.volume,), (VolumeKey(volume=volume, passphrase=action.passphrase),))
+                make_encrypted(part, action.size_bytes, action.passphrase)
+            else:
+                make_raw(part, action.size_bytes)
         return ActionResult(changed=True)
 
     def copy(self, action: CopyDataVolume, copy: CopyFile) -> ActionResult:
         """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``, ``volume.differs``,
-        ``pool.held_elsewhere``; :raises InvalidInput: as :meth:`create`; :raises Fatal: ``host.disk_full``; nothing is
-        left"""
+        ``volume.encrypted``, ``pool.held_elsewhere``; :raises InvalidInput: as :meth:`create`
+        :raises Fatal: ``host.disk_full``; nothing is left"""
         volume, path = id_in(action.volume), self._path(action.volume)
         _check_size(action.size_bytes)
+        _check_plain(action.volume, action.of)
         if path.exists() or path.is_symlink():
             self._check_ours(action.volume)
             return ActionResult(changed=False)
@@ -94,8 +101,10 @@ class DataVolumes:
         """Done again it is the same once more.
 
         :raises NotFound: ``volume.missing``
-        :raises Conflict: ``volume.in_use``, ``volume.differs``, ``host.foreign_file``, ``pool.held_elsewhere``
+        :raises Conflict: ``volume.in_use``, ``volume.differs``, ``volume.encrypted``, ``host.foreign_file``,
+            ``pool.held_elsewhere``
         :raises Fatal: ``host.disk_full``; the volume is as it was"""
+        _check_plain(action.volume, action.of, action.copy)
         path, copied = self._existing(action.volume), self._path(action.copy)
         if path.stat().st_size > action.size_bytes:
             raise Conflict("volume.differs", "the data volume is larger", hint="a volume never shrinks")
@@ -146,13 +155,14 @@ class DataVolumes:
         path = self._existing(action.volume)
         _check_size(action.size_bytes)
         before, vm = path.stat().st_size, self.user(path.name)
-        if before > action.size_bytes:
+        after = length_of(path.name, action.size_bytes)
+        if before > after:
             raise Conflict(
                 "volume.differs", "the data volume is larger", hint="a volume never shrinks", details=path.name
             )
         if vm is None or not for_guest(vm, path, action.size_bytes):
-            os.truncate(path, action.size_bytes)
-        return ActionResult(changed=before != action.size_bytes)
+            os.truncate(path, after)
+        return ActionResult(changed=before != after)
 
     def delete(self, action: DeleteDataVolume) -> ActionResult:
         """Gone already is fine.
@@ -268,6 +278,14 @@ class DataVolumes:
             raise Conflict(
                 "volume.in_use", "something has the data volume open", hint="stop the VM first", details=str(path)
             )
+
+
+def _check_plain(*names: str) -> None:
+    """A copy that QEMU makes while a guest runs would hold what is on it as the guest sees it.
+
+    :raises Conflict: ``volume.encrypted``"""
+    if any(map(is_encrypted, names)):
+        raise Conflict("volume.encrypted", "an encrypted volume is not copied", hint="copy its files in the guest")
 
 
 def _check_size(size_bytes: int) -> None:

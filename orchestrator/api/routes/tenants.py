@@ -11,7 +11,14 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located
 from orchestrator.api.paging import SortedPagingOf
 from orchestrator.api.schemas.base import MAX_NAME, DescribeBody, TenantInPath
-from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, PutMemberBody, TenantAnswer
+from orchestrator.api.schemas.tenants import (
+    MAX_SUBJECT,
+    CreateTenantBody,
+    MemberAnswer,
+    PutMemberBody,
+    TenantAnswer,
+    TenantKeyAnswer,
+)
 from orchestrator.api.services import SelectorOf, ServicesOf
 from orchestrator.core.labels import selects
 from orchestrator.core.tenancy.tenant import Member
@@ -57,6 +64,18 @@ def describe(tenant: TenantInPath, body: DescribeBody, services: ServicesOf) -> 
 def delete(tenant: TenantInPath, services: ServicesOf) -> None:
     """Delete a tenant that has no VMs, with its members and tokens."""
     services.tenancy.tenants.delete(tenant)
+
+
+@router.post("/{tenant}/key/rotate")
+def rotate_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyAnswer:
+    """Rotate a tenant's key. The keys of its encrypted volumes are closed with a new one; what is on them stays."""
+    return TenantKeyAnswer(tenant=tenant, volumes=services.tenancy.tenants.rotate_key(tenant))
+
+
+@router.post("/{tenant}/key/revoke")
+def revoke_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyAnswer:
+    """Revoke a tenant's key. It is destroyed, with those of its encrypted volumes: what is on them is gone."""
+    return TenantKeyAnswer(tenant=tenant, volumes=services.tenancy.tenants.revoke_key(tenant))
 
 
 @router.get("/{tenant}/members")

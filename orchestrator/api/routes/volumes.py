@@ -19,8 +19,8 @@ from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.labels import selects
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
-from orchestrator.core.vms.volume import Volume, VolumeState
-from orchestrator.services.vms.volumes import VolumeInfo
+from orchestrator.core.vms.volume import Volume, VolumeEncryption, VolumeState
+from orchestrator.services.vms.volumes import VolumeInfo, VolumeTraits
 
 
 class CreateVolumeBody(StrictForm, example={"name": "data", "size_bytes": 21474836480}):
@@ -41,6 +41,8 @@ class CreateVolumeBody(StrictForm, example={"name": "data", "size_bytes": 214748
     """What its VM may read and write of it in a second together, in bytes; 0: as much as its offering says."""
     max_iops: int = Field(default=0, ge=0, le=MAX_IOPS)
     """The same in requests."""
+    encrypted: bool = False
+    """Whether its file is encrypted, with a key of its own; not in a pool."""
 
 
 class LimitVolumeBody(StrictForm, example={"max_iops": 500}):
@@ -86,6 +88,8 @@ class DataVolumeAnswer(AboutAnswer):
     """Name of the pool that it lies in; null: in none."""
     max_bytes_per_s: int | None
     max_iops: int | None
+    encryption: VolumeEncryption
+    """luks: its file is encrypted; keyless: its key was destroyed, it can only be deleted."""
     created_at: Moment
 
     @classmethod
@@ -106,7 +110,8 @@ def create(response: Response, body: CreateVolumeBody, services: ServicesOf, cal
     check_may_name_place(caller, body.host)
     located(response, "volumes", body.name)
     limits = DiskLimits(bytes_per_s=body.max_bytes_per_s, iops=body.max_iops)
-    made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host, body.pool, limits=limits)
+    traits = VolumeTraits(limits=limits, encrypted=body.encrypted)
+    made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host, body.pool, traits=traits)
     return DataVolumeAnswer.of(made, watching=watches_pool(caller))
 
 

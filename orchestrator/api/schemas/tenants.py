@@ -35,6 +35,15 @@ class TenantAnswer(AboutAnswer):
         return cls.copied_about(tenant, tenant.about)
 
 
+class TenantKeyAnswer(AnswerBody):
+    """A tenant's key, which closes those of its encrypted volumes, was changed or destroyed."""
+
+    tenant: str
+    """Whose it is."""
+    volumes: int
+    """How many encrypted volumes it closed the keys of."""
+
+
 class PutMemberBody(StrictForm, example={"subject": "uid:1000", "role": "tenant-user"}):
     """Somebody's role. ``uid:1000`` is a user of the server's machine."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.ages import show_time
+from orchestrator.cli.commands import tenant_key
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown
@@ -154,3 +155,6 @@ def remove_member(ctx: typer.Context, tenant: Place, who: Subject) -> None:
         format_of(ctx),
         lambda: [f"{shown(who)} is not in {tenant}"],
     )
+
+
+app.add_typer(tenant_key.app, name="key")

@@ -50,6 +50,7 @@ COLUMNS = (
     field("VM", "vm"),
     field("HOST", "host"),
     field("POOL", "pool", spare=True),
+    field("ENCRYPTION", "encryption", spare=True),
     age(),
     *SAID,
 )
@@ -92,6 +93,9 @@ MaxBytes = Annotated[
         help="What its VM may read and write of it in a second, like 200MiB; 0: as its offering says.",
     ),
 ]
+Encrypted = Annotated[
+    bool, typer.Option("--encrypted", help="Its file is, with a key of its own, which no host keeps; not in a pool.")
+]
 MaxIops = Annotated[int | None, typer.Option("--max-iops", help="The same in requests; 0: as its offering says.")]
 
 
@@ -122,6 +126,7 @@ def details(volume: Mapping[str, Any]) -> list[str]:
             ("VM", shown(volume["vm"] or "none")),
             ("host", shown(volume["host"] or ("any" if volume["pool"] else "that of the first VM that gets it"))),
             ("pool", shown(volume["pool"] or "none")),
+            *([("encryption", shown(kind))] if (kind := volume.get("encryption", "none")) != "none" else []),
             *_limits_of(volume),
             ("id", shown(volume["id"])),
             ("created", show_time(volume["created_at"])),
@@ -134,15 +139,15 @@ def details(volume: Mapping[str, Any]) -> list[str]:
 def create(
     ctx: typer.Context, name: NewName, size: Size = None, on_host: OnHost = None, pool: Pool = None,
     max_bytes_per_s: MaxBytes = None, max_iops: MaxIops = None, from_snapshot: FromSnapshot = None,
-    tenant: Tenant = "default", wait: Wait = True,
+    encrypted: Encrypted = False, tenant: Tenant = "default", wait: Wait = True,
 ) -> None:  # fmt: skip
     """Create a data volume. Its host is that of the first VM that has it; it never moves from there, but in a pool."""
     session = session_of(ctx)
     wanted: dict[str, object] = {"name": name} | ({} if size is None else {"size_bytes": disk_bytes(size)})
     wanted |= _limits(max_bytes_per_s, max_iops)
     if from_snapshot is not None:
-        if on_host is not None or pool is not None:
-            hint = "leave out '--host' and '--pool'"
+        if on_host is not None or pool is not None or encrypted:
+            hint = "leave out '--host', '--pool' and '--encrypted'"
             raise InvalidInput("volume.host_and_snapshot", "a volume of a snapshot lies where that does", hint=hint)
         source, slash, snapshot = from_snapshot.partition("/")
         if not (source and slash and snapshot):
@@ -160,6 +165,8 @@ def create(
         wanted["host"] = on_host
     if pool is not None:
         wanted["pool"] = pool
+    if encrypted:
+        wanted["encrypted"] = True
     volume = session.client.create_volume(wanted)
     show(volume, session.format, lambda: details(volume))
 

@@ -144,7 +144,8 @@ def _group(group: WantedGroup) -> dict[str, Any]:
 def _volume(volume: WantedVolume, says_none: bool) -> dict[str, Any]:
     pool = volume.pool or (NO_POOL if says_none else None)
     in_pool = {} if pool is None else {"pool": pool}
-    return {"name": volume.name, "tenant": volume.tenant, "size": show_size(volume.size_bytes), **in_pool}
+    more = in_pool | ({"encrypted": True} if volume.encrypted else {})
+    return {"name": volume.name, "tenant": volume.tenant, "size": show_size(volume.size_bytes), **more}
 
 
 def _offering(offering: Offering) -> dict[str, Any]:

@@ -100,7 +100,8 @@ def _floating(floating: Json) -> WantedFloating:
 
 
 def _volume(volume: Json) -> WantedVolume:
-    return WantedVolume(**{member.name: volume[member.name] for member in fields(WantedVolume)})
+    members = {**volume, "encrypted": volume.get("encryption", "none") != "none"}  # older servers do not say
+    return WantedVolume(**{member.name: members[member.name] for member in fields(WantedVolume)})
 
 
 def _vm(vm: Json) -> ExistingVm:

@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.domain import BootPolicy, DomainDescription
+from orchestrator.core.hosts.volume_key import VolumeKey
 
 ImageFormat = Literal["qcow2", "raw"]
 
@@ -309,6 +310,8 @@ class UndefineDomain(HostAction):
 class StartDomain(HostAction):
     vm: str
     boot_policy: BootPolicy = "local"
+    keys: tuple[VolumeKey, ...] = ()
+    """Of its encrypted volumes; its host keeps none of them."""
 
     def inverse(self) -> HostAction:
         return StopDomain(vm=self.vm, grace_seconds=0)

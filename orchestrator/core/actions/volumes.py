@@ -3,24 +3,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.actions.disk_snapshots import LongCopy
 from orchestrator.core.actions.host_actions import HostAction
 from orchestrator.core.hosts.domain import DomainDescription
+from orchestrator.core.hosts.volume_key import VolumeKey
 
 NEVER_SHRINKS: Final = "a disk never shrinks: its guest may have written behind its old end"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateDataVolume(HostAction):
-    """An empty disk that is no VM's: a raw file with holes. One that is there is left as it is."""
+    """An empty disk that is no VM's: a raw file with holes, or an encrypted one. One that is there is left as it is."""
 
     since = 7
     volume: str
     """File name, ``name.id.raw``; the ledger knows it by the id."""
     size_bytes: int
+    """What a guest sees of it."""
+    passphrase: str = field(default="", repr=False)
+    """Of one that is encrypted."""
 
     def inverse(self) -> HostAction:
         return DeleteDataVolume(volume=self.volume)
@@ -120,3 +124,5 @@ class PlugDevices(HostAction):
     no_inverse = "the description before is plugged in the same way"
     vm: str
     domain: DomainDescription
+    keys: tuple[VolumeKey, ...] = ()
+    """Of its encrypted volumes."""

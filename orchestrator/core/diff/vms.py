@@ -14,6 +14,7 @@ from orchestrator.core.gpu.vgpu_parameters import is_so, words
 from orchestrator.core.hosts.nic import NicFunction
 from orchestrator.core.hosts.pool import short_of
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.hosts.volume_key import NO_KEY
 from orchestrator.core.protocol import not_on_bus, why_not_back
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 from orchestrator.core.vms.lease import TenantPolicy, ends_soon, show_moment
@@ -141,7 +142,8 @@ def _run_state(
         lacks = not_on_bus(gone) if gone else not_back
         if lacks is not None:
             shown, why = f"{shown}{since}: {lacks}", "it is started, once what it lacks is there"
-        start = Repair(kind="start_vm", automatic=False) if has_disk else None
+        waits = not_back is not None and NO_KEY in not_back
+        start = Repair(kind="start_vm", automatic=waits) if has_disk else None
         severity: Severity = "warning"
         if not has_disk:
             why = _TOO_LATE

@@ -19,6 +19,7 @@ from orchestrator.core.gpu.pci import is_pci_address
 from orchestrator.core.hosts.cpus import MAX_CPU, CpuPlace, cpus_text
 from orchestrator.core.hosts.domain import BURST_S, DiskLimits, DomainDescription, lower
 from orchestrator.core.hosts.pool import file_path, home_of
+from orchestrator.core.hosts.volume_key import ids_of
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.offerings.offering import PAGE_KIB
 from orchestrator.core.overlay import is_address
@@ -299,7 +300,9 @@ def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
     for letter, name, limits in zip(ascii_lowercase[1:], domain.data, own, strict=False):
         disk = ET.Element("disk", type="file", device="disk")
         _driver(disk, "raw")
-        ET.SubElement(disk, "source", file=file_path(storage, "data", name))
+        source = ET.SubElement(disk, "source", file=file_path(storage, "data", name))
+        for volume in ids_of((name,)):
+            ET.SubElement(ET.SubElement(source, "encryption", format="luks"), "secret", type="passphrase", uuid=volume)
         ET.SubElement(disk, "backingStore")
         ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
         disk.extend(_limits(lower(domain.disk_limits, limits)))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from orchestrator.core.errors import NotFound
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.pool import pool_of
+from orchestrator.core.hosts.volume_key import MARK
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import near
 from orchestrator.core.vms.vm import DATA_FILE, Vm, VmShape, VmSpec, VolumeLimits
@@ -18,6 +19,8 @@ from orchestrator.core.vms.vm import DATA_FILE, Vm, VmShape, VmSpec, VolumeLimit
 VolumeState = Literal["new", "copying", "ready", "deleting", "lost"]
 """``new``: its file is made when it is first attached. ``copying``: it is a copy that is not made yet. ``lost``: its
 host was given up; it can only be deleted."""
+VolumeEncryption = Literal["none", "luks", "keyless"]
+"""``luks``: by QEMU, with a key of its own. ``keyless``: so, and the key was destroyed; it can only be deleted."""
 
 MAX_OF_TENANT = 1000
 """Data volumes of one tenant, whatever its quota."""
@@ -57,6 +60,8 @@ class Volume:
     snapshot_of: str | None = None
     """Id of the volume that it is a snapshot of: what was on that at one moment, in a file of its own that no VM gets.
     It is called ``volume/snapshot``. None: it is none."""
+    encryption: VolumeEncryption = "none"
+    """Of its file."""
 
     @property
     def limits(self) -> DiskLimits:
@@ -72,7 +77,12 @@ class Volume:
     def on_hosts(self) -> str:
         """What it is called in a VM's specification: ``name.id``, as one of the same name may come after it, and its
         pool where it lies in one."""
-        return name_on_hosts(self.name, self.id, self.pool)
+        return name_on_hosts(self.name, self.id, self.pool, encrypted=self.encrypted)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether its file is, whoever has a key of it."""
+        return self.encryption != "none"
 
     @property
     def file(self) -> str:
@@ -98,9 +108,9 @@ def limited(spec: VmSpec, volumes: Iterable[Volume]) -> VmSpec:
     return replace(spec, volume_limits=tuple(known for known in own.values() if known.limits != DiskLimits()))
 
 
-def name_on_hosts(name: str, volume_id: str, pool: str | None) -> str:
+def name_on_hosts(name: str, volume_id: str, pool: str | None, *, encrypted: bool = False) -> str:
     """What hosts call a volume or a snapshot."""
-    return ".".join(filter(None, (name.rpartition("/")[2], volume_id, pool)))
+    return ".".join(filter(None, (name.rpartition("/")[2], volume_id, pool))) + (MARK if encrypted else "")
 
 
 def file_of(on_hosts: str) -> str:

@@ -29,6 +29,7 @@ from orchestrator.core.vms.volume import shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.device import make_devices
+from orchestrator.operations.steps.volume_keys import keys_of
 from orchestrator.store.transaction import Transaction
 
 _DOMAIN: Final = "domain"
@@ -78,7 +79,7 @@ def _start(context: Context) -> None:
     vm = context.known_vm()
     with context.world.store.read() as tx:
         check_guest_driver(tx, vm)
-    start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
+    start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy, keys=keys_of(context, vm))
     try:
         context.make(_RUNNING, start)
     except Conflict as error:

@@ -21,6 +21,7 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.pool import HOLDER, pool_of
+from orchestrator.core.hosts.volume_key import is_encrypted
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume, file_of, id_of, limited, name_on_hosts, short_of
@@ -28,6 +29,7 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.plugging import names_of, plug, record_plugged
 from orchestrator.operations.steps.vm_record import as_before, put_back, volumes_before
+from orchestrator.operations.steps.volume_keys import key_of
 from orchestrator.store.transaction import Transaction
 
 
@@ -57,6 +59,9 @@ def give_volumes(context: Context, vm: Vm) -> None:
     for action in giving(vm, given):
         if isinstance(action, AttachVolume):
             _unless_given_up(context, action, partial(context.make, _attached(action.volume)))
+        elif isinstance(action, CreateDataVolume) and is_encrypted(action.volume):
+            passphrase = key_of(context, id_of(action.volume)).passphrase
+            context.perform(replace(action, passphrase=passphrase))
         elif isinstance(action, CreateDataVolume) and pool_of(action.volume) is not None:
             _make_in_pool(context, action)
         else:
@@ -137,8 +142,9 @@ def _said(context: Context) -> str:
 
 
 def _file(context: Context) -> str:
-    pool = context.inputs.get("pool")
-    return file_of(name_on_hosts(context.text("volume"), context.subject, pool if isinstance(pool, str) else None))
+    pool, encrypted = context.inputs.get("pool"), context.inputs.get("encrypted") is True
+    in_pool = pool if isinstance(pool, str) else None
+    return file_of(name_on_hosts(context.text("volume"), context.subject, in_pool, encrypted=encrypted))
 
 
 def _not_deleted(context: Context) -> None:
@@ -151,8 +157,9 @@ def _delete_file(context: Context) -> str:
     return context.text("volume")
 
 
-def _forget_row(context: Context) -> None:
+def _forget_row(context: Context) -> str | None:
     context.write_at_end(lambda tx: tx.volumes.remove(context.subject))
+    return "key destroyed" if context.inputs.get("encrypted") is True else None
 
 
 def forget_volume(context: Context) -> None:

@@ -115,6 +115,32 @@ class TenantService:
             tx.tenants.remove(name)
             self._note(tx, "delete_tenant", name)
 
+    def rotate_key(self, name: str) -> int:
+        """Keys of its encrypted volumes are closed with a new key of its; how many there are.
+
+        :raises NotFound: ``tenant.unknown``"""
+        with self.store.begin() as tx:
+            known_tenant(tx, name)
+            number = tx.volume_keys.rotate(name)
+            self._note(tx, "rotate_tenant_key", name)
+        return number
+
+    def revoke_key(self, name: str) -> int:
+        """What is on its encrypted volumes is gone; how many there were. Those that come later have a new key.
+
+        :raises NotFound: ``tenant.unknown``; :raises Conflict: ``tenant.key_in_use``"""
+        with self.store.begin() as tx:
+            known_tenant(tx, name)
+            for volume in tx.volumes.list(tenant=name):
+                vm = None if volume.vm is None or volume.encryption != "luks" else tx.vms.find_id(volume.vm)
+                if vm is not None and vm.state != "stopped":
+                    words = f"VM {vm.spec.name} is {vm.state} and has encrypted volume {volume.name}"
+                    hint = f"'vgpuctl stop-vm {vm.spec.name} --tenant {name}'"
+                    raise Conflict("tenant.key_in_use", words, hint=hint)
+            number = tx.volume_keys.revoke(name)
+            self._note(tx, f"revoke_tenant_key of {number} volumes", name)
+        return number
+
     def members(self, tenant: str) -> tuple[Member, ...]:
         """By subject. ``*``: those whose roles hold everywhere.
 

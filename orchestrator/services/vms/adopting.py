@@ -13,6 +13,7 @@ from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.domain import DiskLimits, MadeAs
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.hosts.volume_key import is_encrypted
 from orchestrator.core.names import check_name
 from orchestrator.core.vms.adoption import check_free, devices_of, find_domain, places_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
@@ -229,6 +230,7 @@ class AdoptionService:
                     id=id_of(item), tenant=vm.spec.tenant, name=short_of(item), host=vm.host, vm=vm.id, state="ready",
                     size_bytes=max(sizes.get(file_of(item), 0), MIN_DISK_BYTES), created_at=self.clock.now(),
                     max_bytes_per_s=own.bytes_per_s or None, max_iops=own.iops or None,
+                    encryption="keyless" if is_encrypted(item) else "none",
                 )  # fmt: skip
                 tx.volumes.add(volume, capacity)
             else:

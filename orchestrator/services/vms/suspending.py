@@ -10,9 +10,11 @@ from typing import Final
 
 from orchestrator.core.attachments.host_facts import HostFacts
 from orchestrator.core.errors import Conflict, NoCapacity, Reason
+from orchestrator.core.hosts.volume_key import is_encrypted
 from orchestrator.core.moves.verdicts import MoveLimit
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.vm import Vm, VmState
+from orchestrator.core.vms.volume import short_of
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.view import capacity_of
@@ -42,6 +44,7 @@ class VmSuspension:
         :raises NoCapacity: ``host.disk``: its host has no room for the file"""
         with self.store.read() as tx:
             vm = known_vm(tx, tenant, name)
+            _check_not_encrypted(vm)
             if vm.state == "stopped" and vm.suspended_bytes is not None:
                 return Started(operation=None, name=name, existing=True)
             check_state(vm, "running")
@@ -103,6 +106,17 @@ def _max_bytes(vm: Vm, facts: HostFacts) -> int:
     sizes = {(gpu.address, kind.name): kind.framebuffer_mib for gpu in facts.gpus for kind in gpu.types}
     framebuffers = sum(sizes.get((device.gpu, device.type_name), 0) for device in vm.devices)
     return (vm.spec.memory_mib + framebuffers) * MIB + _BESIDE
+
+
+def _check_not_encrypted(vm: Vm) -> None:
+    """:raises Conflict: ``vm.not_suspendable``"""
+    encrypted = [short_of(volume) for volume in vm.spec.volumes if is_encrypted(volume)]
+    if encrypted:
+        raise Conflict(
+            "vm.not_suspendable",
+            f"VM {vm.spec.name} cannot be suspended: its memory on a disk holds what its encrypted volumes hold",
+            hint=f"'vgpuctl volume detach {encrypted[0]} {_named(vm)}', or 'vgpuctl stop-vm {_named(vm)}'",
+        )
 
 
 def _suspended(vm: Vm) -> Vm:

@@ -11,6 +11,7 @@ from orchestrator.core.operation import FINISHED, UNFINISHED, Operation
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import MAX_ATTACHED, Volume, unknown_volume
 from orchestrator.store.transaction import Transaction
+from orchestrator.store.volume_keys import keyless
 
 
 def known_volume(tx: Transaction, tenant: str, name: str) -> Volume:
@@ -75,7 +76,8 @@ def check_number(number: int) -> None:
 
 
 def check_free(tx: Transaction, volume: Volume) -> None:
-    """:raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.busy``, ``volume.being_deleted``"""
+    """:raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.busy``, ``volume.being_deleted``,
+    ``volume.keyless``"""
     check_not_attached(tx, volume)
     check_untouched(tx, volume)
     if volume.state == "lost":
@@ -89,6 +91,8 @@ def check_free(tx: Transaction, volume: Volume) -> None:
         raise Conflict("volume.busy", f"volume {volume.name} is a copy that is not made yet", hint=hint)
     if volume.state == "deleting":
         raise Conflict("volume.being_deleted", f"volume {volume.name} is being deleted", hint="wait until it is gone")
+    if volume.encryption == "keyless":
+        raise keyless(volume)
 
 
 def check_untouched(tx: Transaction, volume: Volume) -> None:

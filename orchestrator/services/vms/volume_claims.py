@@ -66,6 +66,13 @@ def check_limits(limits: DiskLimits) -> None:
         raise InvalidInput("volume.limits_invalid", "no disk can be limited so", hint=hint)
 
 
+def check_may_be_encrypted(volume: Volume) -> None:
+    """:raises InvalidInput: ``volume.encrypted_in_pool``"""
+    if volume.encrypted and volume.pool is not None:
+        hint = "add '--pool none', or leave out '--encrypted'"
+        raise InvalidInput("volume.encrypted_in_pool", "no volume in a pool is encrypted", hint=hint)
+
+
 def check_size(size_bytes: int) -> None:
     """:raises InvalidInput: ``volume.out_of_range``"""
     if not MIN_DISK_BYTES <= size_bytes <= MAX_DISK_BYTES:

@@ -151,9 +151,13 @@ def _known(tx: Transaction, tenant: str, name: str) -> tuple[Volume, Vm | None]:
     """With something on it, which nothing changes just now, and the VM that has it.
 
     :raises NotFound: ``volume.unknown``
-    :raises Conflict: ``volume.empty``, ``volume.busy``, ``volume.lost``, ``volume.being_deleted``"""
+    :raises Conflict: ``volume.empty``, ``volume.busy``, ``volume.lost``, ``volume.being_deleted``,
+    ``volume.encrypted``"""
     volume = known_volume(tx, tenant, name)
     check_free(tx, replace(volume, vm=None))
+    if volume.encrypted:
+        hint = "copy its files in the guest, to another volume"
+        raise Conflict("volume.encrypted", f"volume {volume.name} is encrypted, and has no snapshots", hint=hint)
     if volume.state == "new":
         hint = f"a VM gets it: 'vgpuctl volume attach {volume.name} VM --tenant {tenant}'"
         raise Conflict("volume.empty", f"no VM has had volume {volume.name}: nothing is on it", hint=hint)

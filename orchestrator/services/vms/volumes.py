@@ -39,6 +39,7 @@ from orchestrator.services.vms.volume_claims import (
     capacity_on,
     check_fits,
     check_limits,
+    check_may_be_encrypted,
     check_size,
     refusing_full,
 )
@@ -59,6 +60,17 @@ class VolumeInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VolumeTraits:
+    """Of a new volume, beside its size and place."""
+
+    limits: DiskLimits = _NO_LIMITS
+    encrypted: bool = False
+
+
+_PLAIN: Final = VolumeTraits()
+
+
+@dataclass(frozen=True, kw_only=True)
 class VolumeService:
     """A volume is made on its host when it is first attached; from then on it never leaves it."""
 
@@ -68,17 +80,19 @@ class VolumeService:
 
     def create(
         self, tenant: str, name: str, size_bytes: int, host: str | None = None, pool: str | None = None, *,
-        limits: DiskLimits = _NO_LIMITS,
+        traits: VolumeTraits = _PLAIN,
     ) -> VolumeInfo:  # fmt: skip
         """``host``: where it shall lie; None: where the first VM goes that has it, or in ``pool``. The same again is
         answered with what is there.
 
-        :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``, ``volume.limits_invalid``
+        :raises InvalidInput: ``volume.name_invalid``, ``volume.out_of_range``, ``volume.limits_invalid``,
+            ``volume.encrypted_in_pool``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``; :raises Conflict: ``volume.exists``, ``volume.used_up``
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``host.not_ready``,
             ``host.kept``"""
         check_name(name, what="volume")
         check_size(size_bytes)
+        limits = traits.limits
         check_limits(limits)
         if host is not None and pool not in {None, NO_POOL}:
             raise InvalidInput("volume.host_and_pool", "a volume in a pool lies on no host", hint="name one of both")
@@ -87,18 +101,25 @@ class VolumeService:
             known_tenant(tx, tenant)
             existing = tx.volumes.find(tenant, name)
             in_pool = None if host is not None else pool_on_hosts(tx, pool, tenant)
-            as_limited = existing is not None and limits in {_NO_LIMITS, existing.limits}
-            if existing and as_limited and _is_same(existing, size_bytes, host, pool and (in_pool or NO_POOL)):
+            if (
+                existing
+                and _has(existing, traits)
+                and _is_same(existing, size_bytes, host, pool and (in_pool or NO_POOL))
+            ):
                 return _info(tx, existing)
             _check_not_kept(tx, tenant, host)
             volume = Volume(
                 id=self.planner.ids.new_uuid(), tenant=tenant, name=name, size_bytes=size_bytes, host=host,
                 vm=None, state="new", created_at=self.planner.clock.now(), pool=in_pool,
                 max_bytes_per_s=limits.bytes_per_s or None, max_iops=limits.iops or None,
+                encryption="luks" if traits.encrypted else "none",
             )  # fmt: skip
             if existing is None:
+                check_may_be_encrypted(volume)
                 check_fits(tx, volume)
             add(tx, volume, capacity)
+            if traits.encrypted:
+                tx.volume_keys.draw(volume)
             self._note(tx, "create_volume", volume, show_size(size_bytes))
         return VolumeInfo(volume=volume, vm=None)
 
@@ -158,7 +179,12 @@ class VolumeService:
                 return Started(operation=None, name=name)
             tx.volumes.deleting(volume.id)
             operation = new_operation("delete_volume", volume, clock=self.planner.clock, ids=self.planner.ids)
-            record(tx, operation, host=host, inputs={"volume": volume.name, "pool": volume.pool})
+            record(
+                tx,
+                operation,
+                host=host,
+                inputs={"volume": volume.name, "pool": volume.pool, "encrypted": volume.encrypted},
+            )
             started = Started(operation=operation.id, name=name)
         return self._submitted(started)
 
@@ -340,6 +366,11 @@ def _is_same(existing: Volume, size_bytes: int, host: str | None, pool: str | No
     """As what is asked for now; None: anywhere."""
     same_place = host in {None, existing.host} and pool in {None, existing.pool or NO_POOL}
     return existing.size_bytes == size_bytes and same_place
+
+
+def _has(existing: Volume, traits: VolumeTraits) -> bool:
+    """Limits that nobody asks for may be any."""
+    return traits.limits in {_NO_LIMITS, existing.limits} and existing.encrypted == traits.encrypted
 
 
 def _growing(tx: Transaction, volume: Volume) -> str | None:

@@ -103,6 +103,8 @@ def _fits(row: Row) -> str:
     return "" if reason is None else f"{reason['message']} ({reason['code']})"
 
 
+_LABELS: Final = (field("Labels", "labels"), field("About", "description"))
+
 LISTS: Final = {
     "capacity": ListOf(
         "Capacity",
@@ -160,8 +162,7 @@ LISTS: Final = {
             ListColumn("File", lambda row: size(row["size_bytes"]), member="size_bytes"),
             ListColumn("Disk", lambda row: size(row["virtual_size_bytes"]), member="virtual_size_bytes"),
             field("Guest driver", "guest_driver"),
-            field("Labels", "labels"),
-            field("About", "description"),
+            *_LABELS,
             _moment("Added", "created_at"),
         ),
         "There is no image",
@@ -178,8 +179,7 @@ LISTS: Final = {
             field("Bridge", "bridge"),
             field("VLAN", "vlan"),
             field("Shared", "shared"),
-            field("Labels", "labels"),
-            field("About", "description"),
+            *_LABELS,
         ),
         "There is no network",
         filters=("tenant", "selector"),
@@ -192,8 +192,7 @@ LISTS: Final = {
             field("Name", "name"),
             ListColumn("Of", _owner, member="tenant"),
             ListColumn("Rules", lambda row: "; ".join(str(SecurityRule(**rule)) for rule in row["rules"]) or "none"),
-            field("Labels", "labels"),
-            field("About", "description"),
+            *_LABELS,
         ),
         "There is no security group",
         "What may pass to and from network cards of VMs on networks over all hosts. Cards without any are in the "
@@ -210,8 +209,8 @@ LISTS: Final = {
             ListColumn("Size", lambda row: size(row["size_bytes"]), member="size_bytes"),
             field("State", "state"),
             field("VM", "vm"),
-            field("Labels", "labels"),
-            field("About", "description"),
+            field("Encryption", "encryption"),
+            *_LABELS,
         ),
         "There is no data volume",
         filters=("tenant", "selector"),
@@ -239,8 +238,7 @@ LISTS: Final = {
         "GET /v1/tenants",
         (
             ListColumn("Name", lambda row: str(row["name"]), lambda row: address("tenants", row["name"]), "name"),
-            field("Labels", "labels"),
-            field("About", "description"),
+            *_LABELS,
             _moment("Made", "created_at"),
         ),
         "There is no tenant",

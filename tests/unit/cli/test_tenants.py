@@ -218,3 +218,15 @@ def test_help_and_page_say_of_every_resource_what_its_quota_counts(cli: Cli) -> 
     for resource, counts in COUNTS.items():
         assert f"{resource:12}{counts}" in shown
         assert f"`{resource}`" in page
+
+
+def test_a_tenants_key_is_rotated_and_destroyed_only_when_that_is_said(cli: Cli, research: str) -> None:
+    assert cli("volume", "create", "research/private", "--size", "1GiB", "--encrypted").code == 0
+    assert cli("tenant", "key", "rotate", research).out == "tenant research has a new key, for 1 volumes\n"
+    refused = cli("tenant", "key", "revoke", research)
+    assert (refused.code, "[cli.not_confirmed]" in refused.err) == (2, True)
+    shown = json.loads(cli("volume", "show", "research/private", "-o", "json").out)
+    assert shown["encryption"] == "luks"
+    assert "what was on 1 volumes" in cli("tenant", "key", "revoke", research, "--yes").out
+    assert "keyless" in cli("volume", "show", "research/private").out
+    assert cli("volume", "create", "again", "--size", "1GiB", "--encrypted", "--pool", "none").code == 0

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, changes, compare, host_findings
+from orchestrator.core.diff.finding import Repair
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import DomainSnapshot, DomainState, FileSnapshot, HostSnapshot
+from orchestrator.core.hosts.volume_key import NO_KEY
 from orchestrator.core.protocol import vm_not_back
 from orchestrator.core.vms.vm import Vm, VmSpec, WantedState
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of, t4
@@ -158,6 +160,10 @@ def test_a_vm_that_did_not_come_back_with_its_host_says_what_its_agent_said() ->
         found = {each.code: each for each in compare(wanted, other)}["vm.not_running"]
         assert found.repair is None, "it would be in vain, or comes by itself"
     assert (found.severity, found.observed) == ("info", "shut off, not yet restored")
+    waiting = replace(seen, problems=(vm_not_back(one.id, f"{NO_KEY} (an id)"),))
+    for other, automatic in ((seen, False), (waiting, True)):
+        found = {each.code: each for each in compare(wanted, other)}["vm.not_running"]
+        assert found.repair == Repair(kind="start_vm", automatic=automatic), "no host starts it by itself"
 
 
 def test_a_vm_that_does_not_run_says_which_of_its_gpus_is_gone_whatever_else_its_agent_said() -> None:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of encrypted data volumes, as they travel to a host: with the action that needs them, in no text of it.
+
+The file of an encrypted volume says so by its name, ``NAME.ID.luks.raw``: it is LUKS as QEMU writes it, and libvirt is
+told the volume's id as that of the secret which opens it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from orchestrator.core.errors import Conflict
+
+MARK: Final = ".luks"
+"""Behind the volume's id, where hosts name it."""
+HEADER_BYTES: Final = 2_068_480
+"""What QEMU puts before the content, for AES-256 in XTS: eight slots of 4,000 stripes of a key of 64 bytes."""
+NO_KEY: Final = "the key of an encrypted volume was not sent with it"
+"""How a host says that what it does by itself cannot open one (:func:`check_keys`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeKey:
+    """What opens one volume."""
+
+    volume: str
+    """Its id."""
+    passphrase: str = field(repr=False)
+
+
+def is_encrypted(name: str) -> bool:
+    """Whether a file, or what a specification calls a volume, is that of an encrypted one."""
+    return name.removesuffix(".raw").endswith(MARK)
+
+
+def length_of(file: str, size_bytes: int) -> int:
+    """Bytes of the file of a volume of which a guest sees ``size_bytes``."""
+    return size_bytes + (HEADER_BYTES if is_encrypted(file) else 0)
+
+
+def ids_of(files: Iterable[str]) -> tuple[str, ...]:
+    """Ids of the encrypted ones among data volumes' files."""
+    return tuple(file.split(".")[1] for file in files if is_encrypted(file))
+
+
+def check_keys(files: Iterable[str], keys: Collection[VolumeKey]) -> None:
+    """:raises Conflict: ``volume.no_key``: one of the files is encrypted and none of the keys is its"""
+    sent = {key.volume for key in keys if key.passphrase}
+    missing = [volume for volume in ids_of(files) if volume not in sent]
+    if missing:
+        hint = "'vgpuctl start-vm NAME' sends it; a host has no key that it could start the VM with by itself"
+        raise Conflict("volume.no_key", NO_KEY, hint=hint, details=", ".join(missing))
