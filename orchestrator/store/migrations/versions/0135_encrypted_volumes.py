@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0139"
+revision = "0135"
 down_revision = "0134"
 
 
