@@ -103,6 +103,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", "driver-upgrade", UPGRADE), ("GET", "vms/train/provision", None),
     ("GET", "maintenances", None),
     ("POST", "gpus/defragment/plan", {}),
+    ("POST", f"power/gpus/{T4_HOST}/{GPU}", {"cap_watts": 200}),
     ("GET", "gpu-health", None), ("GET", f"gpu-health/{T4_HOST}/{GPU}", None),
     ("GET", "vms/train/moves", None),
     ("GET", "operations", None), ("GET", "capacity?profile=t4-2q", None), ("GET", "explain?profile=t4-2q", None),

@@ -35,6 +35,7 @@ from orchestrator.services.hosts.gpu_health import GpuHealthService
 from orchestrator.services.hosts.gpus import CardService, GpuService
 from orchestrator.services.hosts.hosts import HostService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
+from orchestrator.services.hosts.power import PowerService
 from orchestrator.services.images import ImageService
 from orchestrator.services.maintenance.defragmenting import DefragmentationService
 from orchestrator.services.maintenance.maintenances import HAND_BACK_S, MaintenanceService
@@ -102,6 +103,7 @@ class Services:
     defragmentation: DefragmentationService
     gpu_cards: CardService
     gpu_health: GpuHealthService
+    power: PowerService
     mig_layouts: MigLayoutService
     networks: NetworkService
     network_driver: NetworkDriverService
@@ -227,6 +229,7 @@ def services_of(
         ),
         gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         gpu_health=GpuHealthService(store=store, clock=clock),
+        power=PowerService(store=store, clock=clock, readings=readings),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,
         network_driver=NetworkDriverService(store=store, clock=clock, engines=site.engines),

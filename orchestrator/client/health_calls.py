@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the API about the health of GPUs. ``generated/async_health_calls.py`` is written from this file."""
+"""Calls of the API about the health and the power of GPUs.
+
+``generated/async_health_calls.py`` is written from this file.
+"""
 
 from __future__ import annotations
 
@@ -49,3 +52,15 @@ class HealthCalls(SiteCalls):
 
     def reset_health_breaker(self) -> models.PoolHealth:
         return self._post(path_of("gpu-health", "reset-breaker"))
+
+    def power(self) -> models.Power:
+        """``budgets`` with what GPUs may take and take now, ``gpus`` that have a cap."""
+        return self._get(path_of("power"))
+
+    def set_power_budget(self, scope: str, name: str, watts: int | None) -> models.Power:
+        """``scope``: host, rack or site, whose name is empty. None: there is none any more."""
+        return self._post(path_of("power", "budgets"), {"scope": scope, "name": name, "watts": watts})
+
+    def cap_gpu(self, host: str, address: str, watts: int | None) -> models.Power:
+        """None: its driver's own limit."""
+        return self._post(path_of("power", "gpus", host, address), {"cap_watts": watts})

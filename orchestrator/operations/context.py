@@ -382,6 +382,7 @@ class Context:
                 now = tx.time.no_earlier(self.world.clock.now())
                 judge_gpus(tx, tx.hosts.get(host.name), snapshot, now)
                 settle_cleanings(tx, host.name, snapshot, turn, now)
+                tx.power.learn(host.name, snapshot.gpus)
             tx.hosts.observed(host.name, began)
 
         return snapshot, keep

@@ -45,6 +45,7 @@ from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.ill_gpus import IllGpus
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.maintenances import MaintenanceKeeper
+from orchestrator.reconcile.power import POWER_S, PowerKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Pacing, Repairer
 from orchestrator.reconcile.watcher import Watcher
@@ -204,6 +205,7 @@ def build(
     dead = DeadHosts(store=store, maintenances=services.maintenances, after_s=after_s, at_most=at_most)
     retention = Retention(store=store, clock=world.clock, time=time, days=settings.operations_kept_days)
     events = EventRetention(store=store, time=time, most=settings.events_kept, days=settings.events_kept_days)
+    leads = partial(getattr, living, "leads")
     rounds: dict[str, Callable[[], object]] = {
         "clock": time.look,
         "fleet": services.capacity.refresh,
@@ -212,9 +214,7 @@ def build(
         **northbound_rounds(engines, store, world.clock, lambda: living.leads),
         "dead hosts": dead.round,
         "backups": BackupKeeper(backups=services.backups, time=time, leads=lambda: living.leads).round,
-        "ill GPUs": IllGpus(
-            store, services.maintenances, services.gpu_cards, settings.gpus_reset_a_day, lambda: living.leads
-        ).round,
+        "ill GPUs": IllGpus(store, services.maintenances, services.gpu_cards, settings.gpus_reset_a_day, leads).round,
         "retention": retention.round,
         "events": events.round,
         "audit": services.tenancy.audit.seal,
@@ -222,14 +222,14 @@ def build(
         **reach.rounds,
     }
     guests = BootingGuests(store, world.link, world.clock, engine, limit_s=world.limits.guest_seen)
-    webhooks = WebhookDelivery(
-        store=store, clock=world.clock, events=services.events, sender=site.sender, leads=lambda: living.leads
-    )
+    webhooks = WebhookDelivery(store=store, clock=world.clock, events=services.events, sender=site.sender, leads=leads)
+    power = PowerKeeper(store, world.link.perform, services.power.drawn, world.clock, leads)
     timers = (
         Timer(rounds, settings.refresh_seconds),
         maintenance_timer,
         Timer({"booting guests": guests.round}, ROUND_S),
         Timer({"webhooks": webhooks.round}, WEBHOOKS_S),
+        Timer({"power": power.round}, POWER_S),
     )
     reconcilers.append((reconciler, timers[0]))
     engine.recover()

@@ -27,7 +27,7 @@ _FOUND: Final = select(gpus.c.address, gpus.c.mig_found).where(
 )
 _NOT_FOUND: Final = _OF_GPU.where(gpus.c.mig_found.is_(None))
 _NOT_KNOWN: Final = _OF_GPU.where(gpus.c.uuid.is_(None))
-_REPLACED: Final = _OF_GPU.where(gpus.c.uuid != bindparam("new_uuid")).values(health=None)
+_REPLACED: Final = _OF_GPU.where(gpus.c.uuid != bindparam("new_uuid")).values(health=None, power=None)
 _BY_GPU: Final = ((gpus, "address"), (gpu_cuts, "gpu"), (slot_claims, "gpu"))
 """Tables with a column that has a GPU's address; each refers to the one before it."""
 

@@ -47,10 +47,10 @@ gpus = Table(
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True), Column("mig_found", Boolean),
     Column("address", String(12), primary_key=True), Column("functions_by_us", Boolean, nullable=False),
     Column("mig_layout", JSON(none_as_null=True)), Column("uuid", Text), Column("serial", Text), Column("model", Text),
-    Column("health", JSON(none_as_null=True)),
+    Column("health", JSON(none_as_null=True)), Column("power", JSON(none_as_null=True)),
 )  # fmt: skip
 """``mig_layout``: what the GPU is kept for (``rows.layout_of``); by a row in ``gpu_cuts`` no VM claims a part of it.
-``health``: ``rows.health_of``. ``uuid``, ``serial``, ``model``: as its driver says. ``mig_found``: before us."""
+``health``: ``rows.health_of``. ``power``: power.py. ``uuid`` to ``model``: of its driver. ``mig_found``: before us."""
 
 snapshots = Table(
     "snapshots", metadata, Column("document", JSON, nullable=False),

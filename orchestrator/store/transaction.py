@@ -31,6 +31,7 @@ from orchestrator.store.operations import Operations
 from orchestrator.store.pages import HostPages, VmPages
 from orchestrator.store.places import HeldPlaces
 from orchestrator.store.pools import Pools
+from orchestrator.store.power import Power
 from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.security_groups import SecurityGroups
 from orchestrator.store.statements import Statements
@@ -56,8 +57,8 @@ class Transaction:
         self.tenant_usage = TenantUsage(db)
         self.hosts = Hosts(db, self.usage, parsed, self.events)
         self.cards, self.vgpu_metadata, self.disk_copies = Cards(db, self.usage), VgpuMetadata(db), DiskCopies(db)
-        self.gpu_health, self.observations = GpuHealths(db, self.usage, self.events), Observations(db, parsed)
-        self.vms = Vms(db, self.usage, self.tenant_usage, self.events)
+        self.gpu_health, self.power = GpuHealths(db, self.usage, self.events), Power(db)
+        self.observations, self.vms = Observations(db, parsed), Vms(db, self.usage, self.tenant_usage, self.events)
         self.vm_pages, self.host_pages = VmPages(db), HostPages(db)
         self.places, self.guests = HeldPlaces(db, self.usage, self.tenant_usage, self.events), GuestRecords(db)
         self.claims, self.cleanings = Claims(db, self.usage), Cleanings(db, self.usage)

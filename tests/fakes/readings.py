@@ -10,10 +10,13 @@ from orchestrator.core.errors import NotFound
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.readings.frame import HostFrame, Reading
 from orchestrator.core.readings.received import ReceivedFrame, moment_of
+from orchestrator.ports.clock import Clock
 from orchestrator.services.readings.believed import StoredHost, believed, of_vm
+from orchestrator.services.readings.kept import KeptReadings
 from orchestrator.services.readings.known_gpus import KnownGpu
 from orchestrator.services.readings.networks import NetworkFlows, NetworkSums, NetworkTraffic
-from orchestrator.services.readings.readings import HostReadings, VmReadings
+from orchestrator.services.readings.readings import HostReadings, ReadingService, VmReadings
+from orchestrator.store.database import Store
 from tests.fakes.fleet_services import Networks
 from tests.fakes.frames import VM_NUMBERS, frame_of, vm_reading
 from tests.fakes.world import World
@@ -30,6 +33,11 @@ class Nobody:
     def readings(self, hosts: Collection[str], *, moments: int) -> Mapping[str, ReceivedFrame]:
         del hosts, moments
         return {}
+
+
+def silent_readings(store: Store, clock: Clock) -> ReadingService:
+    """Of hosts that nothing is heard of."""
+    return ReadingService(store=store, kept=KeptReadings(clock), others=Nobody())
 
 
 class Readings:

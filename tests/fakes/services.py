@@ -37,6 +37,7 @@ from orchestrator.services.fleet.view import Overcommit
 from orchestrator.services.guests.consoles import ConsoleService
 from orchestrator.services.guests.guests import GuestAccessService
 from orchestrator.services.hosts.mig_layouts import MigLayoutService
+from orchestrator.services.hosts.power import PowerService
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, Started, VmChange
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.readings.kept import KeptReadings
@@ -56,7 +57,7 @@ from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.moves import Moves, Snapshots, Suspension
 from tests.fakes.network_engines import leading_outside, network_driver, of_gpus, provisioning, security
-from tests.fakes.readings import NetworkReadings, Readings
+from tests.fakes.readings import NetworkReadings, Readings, silent_readings
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.webhooks import telling, watched
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info, sized
@@ -360,6 +361,7 @@ class InMemory:
         files = BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name)))
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         self.gpu_health, self.gpu_cards, self.driver_locks = of_gpus(store, clock, ids, engine)
+        self.power = PowerService(store=store, clock=clock, readings=silent_readings(store, clock))
         self.network_driver, outside = network_driver(store, clock), leading_outside(store, clock, ids)
         self.security_groups, self.network_paths, self.network_cards = security(
             store, clock, ids, engine, self.networks

@@ -299,6 +299,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl host remove": REAL_HOST,
         },
     ),
+    "docs/howto/cap-power.md": Page(words={"gpu-1 41:00.0": "gpu1 {gpu}"}),
     "docs/howto/drain-a-host.md": Page(),
     "docs/howto/upgrade-drivers.md": Page(
         files={"drivers.lock.yaml": LOCK},

@@ -165,6 +165,7 @@ def _choose(context: Context) -> str:
         chosen = choose_gpus(context.text("gpus"), snapshot)
         tx.hosts.set_gpus(context.host_name, chosen)
         tx.cards.learn(context.host_name, cards_of(snapshot.gpus))
+        tx.power.learn(context.host_name, snapshot.gpus)
         tx.gpu_health.recall_quarantines(context.host_name)
         tx.cards.learn_mig_modes(context.host_name, found_mig_modes(snapshot.gpus))
     return ", ".join(chosen) or "none"

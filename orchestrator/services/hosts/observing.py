@@ -136,6 +136,7 @@ class HostObserver:
             now = tx.time.no_earlier(self.clock.now())
             judge_gpus(tx, host, snapshot, now)
             settle_cleanings(tx, name, snapshot, turn, now)
+            tx.power.learn(name, snapshot.gpus)
             domains, vms = {domain.uuid: domain for domain in snapshot.domains}, tx.vms.list(host=name)
             _keep_metadata(tx, vms, snapshot)
             for vm in vms:

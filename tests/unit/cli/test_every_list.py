@@ -81,7 +81,7 @@ def test_every_noun_shows_and_lists() -> None:
     root, found = build(), {}
     for name in root.list_commands(None):
         command = root.get_command(None, name)
-        if hasattr(command, "commands") and name not in {"server", "simulate", "top", "metrics", "health"}:
+        if hasattr(command, "commands") and name not in {"server", "simulate", "top", "metrics", "health", "power"}:
             found[name] = {"list", "show"} - set(command.commands)
     alone = {"mig": {"list"}, "driver": {"list", "show"}}
     assert {name: without for name, without in found.items() if without} == alone

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/power"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.routes.gpus import AddressInPath, HostInPath
+from orchestrator.api.schemas.power import GpuCapBody, PowerAnswer, PowerBudgetBody
+from orchestrator.api.services import ServicesOf
+from orchestrator.core.gpu.pci import parse_pci_address
+
+router = APIRouter(prefix="/power", tags=["gpus"])
+
+
+@router.get("")
+def get(services: ServicesOf) -> PowerAnswer:
+    """Get budgets of power. With what their GPUs may take and take now, and which GPUs have a cap."""
+    return PowerAnswer.of(services.power.report())
+
+
+@router.post("/budgets")
+def set_budget(body: PowerBudgetBody, services: ServicesOf) -> PowerAnswer:
+    """Set a budget of power. GPUs within it keep to it from then on, as soon as their hosts have answered."""
+    services.power.set_budget(body.to_core(), body.watts)
+    return PowerAnswer.of(services.power.report())
+
+
+@router.post("/gpus/{host}/{address}")
+def cap(host: HostInPath, address: AddressInPath, body: GpuCapBody, services: ServicesOf) -> PowerAnswer:
+    """Cap a GPU's power. It takes no more, whatever budgets leave to it."""
+    services.power.set_cap(host, parse_pci_address(address), body.cap_watts)
+    return PowerAnswer.of(services.power.report())

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of power that GPUs can have, have and may have, and budgets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from sqlalchemy import bindparam, select, update
+
+from orchestrator.core.gpu.power import Budget
+from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.store.meta import Meta
+from orchestrator.store.statements import Statements
+from orchestrator.store.tables import gpus
+
+_TURN: Final = "power_pass"
+_BUDGETS: Final = "power_budgets"
+_ALL: Final = (
+    select(gpus.c.host, gpus.c.address, gpus.c.power)
+    .where(gpus.c.power.is_not(None))
+    .order_by(gpus.c.host, gpus.c.address)
+)
+_OF_HOST: Final = select(gpus.c.address, gpus.c.power).where(gpus.c.host == bindparam("its_host"))
+_PUT: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+
+
+@dataclass(frozen=True)
+class KnownPower:
+    """Of a managed GPU whose driver has told of limits. In watts."""
+
+    least: int
+    default: int
+    most: int
+    now: int | None
+    """As last observed; None: its driver did not have it, as while a VM has all of it."""
+    cap: int | None = None
+    """That an operator gave it."""
+    granted: int | None = None
+    """The highest that it may have by what was sent to it; None: it was sent none."""
+
+
+Known = dict[tuple[str, str], KnownPower]
+"""By host and PCI address."""
+
+
+class Power:
+    """It goes with the card when that is moved (cards.py)."""
+
+    def __init__(self, db: Statements) -> None:
+        self._db, self._meta = db, Meta(db)
+
+    def learn(self, host: str, seen: Iterable[GpuSnapshot]) -> None:
+        """Of an observation."""
+        rows = {row.address: row.power for row in self._db.execute(_OF_HOST, {"its_host": host})}
+        for gpu in seen:
+            least, default, most = gpu.power_min_watts, gpu.power_default_watts, gpu.power_max_watts
+            if gpu.address not in rows or least is None or default is None or most is None:
+                continue
+            stored = rows[gpu.address] or (None,) * 6
+            known = KnownPower(least, default, most, gpu.power_limit_watts, *stored[4:])
+            if list(astuple(known)) != rows[gpu.address]:
+                self.put({(host, gpu.address): known})
+
+    def all(self) -> Known:
+        return {(row.host, row.address): KnownPower(*row.power) for row in self._db.execute(_ALL)}
+
+    def put(self, known: Mapping[tuple[str, str], KnownPower]) -> None:
+        rows = [
+            {"its_host": host, "its_address": gpu, "power": list(astuple(power))}
+            for (host, gpu), power in known.items()
+        ]
+        if rows:
+            self._db.execute(_PUT, rows)
+
+    def budgets(self) -> dict[Budget, int]:
+        """In watts."""
+        stored = json.loads(self._meta.get(_BUDGETS) or "[]")
+        return {Budget(scope, name): watts for scope, name, watts in stored}
+
+    def put_budget(self, budget: Budget, watts: int | None) -> None:
+        """None: there is none any more."""
+        budgets = {known: each for known, each in self.budgets().items() if known != budget}
+        if watts is not None:
+            budgets[budget] = watts
+        self._meta.put(
+            _BUDGETS, json.dumps([(known.scope, known.name, each) for known, each in sorted(budgets.items())])
+        )
+
+    def begin_pass(self) -> int:
+        """Its number, higher than all before: what older ones send is refused by hosts that have heard of it."""
+        number = self._meta.number(_TURN) + 1
+        self._meta.put(_TURN, str(number))
+        return number
+
+    def is_last_pass(self, number: int) -> bool:
+        return self._meta.number(_TURN) == number
