@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import bindparam, select, update
 
@@ -46,6 +46,14 @@ Known = dict[tuple[str, str], KnownPower]
 """By host and PCI address."""
 
 
+def power_seen(gpu: GpuSnapshot, stored: Sequence[Any] = (None,) * 6) -> list[Any] | None:
+    """As :class:`KnownPower` is stored, of an observation. ``stored``: what was before. None: its driver tells none."""
+    least, default, most = gpu.power_min_watts, gpu.power_default_watts, gpu.power_max_watts
+    if least is None or default is None or most is None:
+        return None
+    return [least, default, most, gpu.power_limit_watts, *stored[4:]]
+
+
 class Power:
     """It goes with the card when that is moved (cards.py)."""
 
@@ -56,13 +64,9 @@ class Power:
         """Of an observation."""
         rows = {row.address: row.power for row in self._db.execute(_OF_HOST, {"its_host": host})}
         for gpu in seen:
-            least, default, most = gpu.power_min_watts, gpu.power_default_watts, gpu.power_max_watts
-            if gpu.address not in rows or least is None or default is None or most is None:
-                continue
-            stored = rows[gpu.address] or (None,) * 6
-            known = KnownPower(least, default, most, gpu.power_limit_watts, *stored[4:])
-            if list(astuple(known)) != rows[gpu.address]:
-                self.put({(host, gpu.address): known})
+            known = power_seen(gpu, rows.get(gpu.address) or (None,) * 6)
+            if gpu.address in rows and known is not None and known != rows[gpu.address]:
+                self.put({(host, gpu.address): KnownPower(*known)})
 
     def all(self) -> Known:
         return {(row.host, row.address): KnownPower(*row.power) for row in self._db.execute(_ALL)}

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from cryptography.fernet import Fernet
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.hosts.host import Host
@@ -15,11 +17,13 @@ from orchestrator.server.simulated import simulated_hosts
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.hosts_link import HostsLink
-from orchestrator.sim.in_memory import new_host
+from orchestrator.sim.in_memory import new_host, record_enrolled
 from orchestrator.sim.kernel import VFIO
 from orchestrator.sim.machine import Domain, SimulatedMachine, claim
 from orchestrator.sim.machine_link import MachineLink
+from orchestrator.sim.observing import snapshot_of
 from orchestrator.sim.readings import frame_of
+from tests.fakes.new_database import new_store
 
 T = TypeVar("T")
 SITE = "site-1"
@@ -131,3 +135,19 @@ def test_hosts_in_a_process_of_their_own_send_readings_as_the_fleet_file_says(
         silent = link.watch(new_host("silent-0", "silent-0.test", None, (), 0.0))
         link.close()
         assert list(silent) == []
+
+
+def test_hosts_that_are_enrolled_together_are_known_with_the_limits_of_their_gpus(tmp_path: Path) -> None:
+    machine = enrolled(new_machine(1, [gpu_kind(shipped(), "L40S")] * 2), SITE)
+    snapshot = snapshot_of(machine)
+    with closing(new_store(tmp_path / "site.sqlite", Fernet.generate_key())) as store:
+        record_enrolled(store, [("l40s-1", "l40s-1.test", snapshot)], HOUR)
+        with store.read() as tx:
+            known = tx.power.all()
+    assert {key: [power.least, power.default, power.most, power.now] for key, power in known.items()} == {
+        ("l40s-1", gpu.address): [
+            gpu.power_min_watts, gpu.power_default_watts, gpu.power_max_watts, gpu.power_limit_watts
+        ]
+        for gpu in snapshot.gpus
+    }  # fmt: skip
+    assert all(power.least < power.most for power in known.values())

@@ -82,7 +82,7 @@ class PowerService:
                 raise InvalidInput(
                     "gpu.power_limit_outside",
                     f"GPU {gpu} of host {host} takes limits of {known.least} to {known.most} W",
-                    hint=f"'vgpuctl gpu power {host} {gpu} --cap {known.least}' is the lowest",
+                    hint=f"'vgpuctl power cap {host} {gpu} {known.least}' is the lowest",
                 )
             tx.power.put({(host, gpu): replace(known, cap=watts)})
             outcome = "its own" if watts is None else f"{watts} W"
