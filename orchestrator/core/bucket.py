@@ -55,6 +55,6 @@ def check_bucket_url(url: str) -> str:
     """Without the slash that it may end in. :raises InvalidInput: ``backup.s3_invalid``"""
     bare = url.removesuffix("/")
     if _BUCKET_URL.fullmatch(bare) is None:
-        hint = "--s3 https://HOST[:PORT]/BUCKET[/PREFIX]; the key is in a file, for --credentials-file"
+        hint = "--s3 https://HOST[:PORT]/BUCKET[/PREFIX], a bucket's name having 3 to 63 of a-z, 0-9, '.' and '-'"
         raise InvalidInput("backup.s3_invalid", "that is no address of a bucket", hint=hint)
     return bare
