@@ -123,9 +123,9 @@ OF_left := $(filter-out $(OF_cli) $(OF_hosts) $(OF_pure) $(OF_services),$(wildca
 $(SHARES): check-tests-%:
 	@$(if $(filter-out $*,left),VGPUCTL_TESTS_IN_MEMORY=1) $(PYTEST) -o tmp_path_retention_policy=failed $(OF_$*) -m "not lab and not gpu and not soak"
 
-bench: bench-placement bench-control-plane bench-server bench-api bench-web bench-upgrade bench-moves bench-readings bench-networks bench-health bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
+bench: bench-placement bench-control-plane bench-server bench-api bench-web bench-upgrade bench-moves bench-readings bench-networks bench-health bench-power bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
 
-.PHONY: bench-placement bench-control-plane bench-server bench-api bench-web bench-upgrade bench-moves bench-readings bench-networks bench-health bench-create-vm bench-discovery
+.PHONY: bench-placement bench-control-plane bench-server bench-api bench-web bench-upgrade bench-moves bench-readings bench-networks bench-health bench-power bench-create-vm bench-discovery
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-control-plane: dev ## claims, operations over HTTP, 1,000 SSH connections, memory; BENCH_CONTROL_PLANE="--part operations --policy sqlite" chooses
@@ -148,6 +148,8 @@ bench-networks: dev ## networks of kind ovn in a real northbound: 20,000 ports, 
 	@$(BIN)/python -m tests.bench.networks
 bench-health: dev ## a year of faults of 1,000 hosts in virtual time
 	@$(BIN)/python -m tests.bench.health
+bench-power: dev ## budgets of power of 1,000 hosts in virtual time
+	@$(BIN)/python -m tests.bench.power
 bench-create-vm: dev lab-packages ## create-vm of each kind against the same VM made by hand; BENCH_CREATE_VM="--case passthrough" chooses
 	@$(ENSURE) tests/bench/packages.txt
 	@$(BIN)/python -m tests.bench.create_vm $(BENCH_CREATE_VM)

@@ -110,7 +110,7 @@ class PowerService:
             raise NotFound(
                 "power.no_gpus",
                 f"{words(budget)} has no GPU whose power can be limited",
-                hint="'vgpuctl gpu racks' tells the racks, 'vgpuctl gpu show HOST ADDRESS' the limits of a GPU",
+                hint="'vgpuctl gpu racks' shows racks, 'vgpuctl power show' of how many GPUs the power can be limited",
             )
         if short := lacking(within, watts):
             raise InvalidInput(
