@@ -28,6 +28,7 @@ REPORTS = tuple(
         "readings",
         "networks",
         "health",
+        "power",
     )
 )
 
