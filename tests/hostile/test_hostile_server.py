@@ -96,7 +96,7 @@ COMMANDS = (
     "backup delete 0123 --yes --no-wait", "health show", "health explain gpu1 41:00.0",
     "health quarantine gpu1 41:00.0 --reason x", "health return gpu1 41:00.0 --reason x", "health ack gpu1 41:00.0",
     "health reset-breaker", "health empty gpu1 41:00.0 --no-wait", "gpu cleanings",
-    "health reset gpu1 41:00.0 --no-wait",
+    "health reset gpu1 41:00.0 --no-wait", "power show", "power budget 9kW --site", "power cap gpu1 41:00.0 300",
     "pool create p --no-wait", "pool list", "pool show p", "pool delete p --yes --no-wait",
     "status", "image set guest --description x", "network set n --description x", "volume set v --description x",
 )  # fmt: skip

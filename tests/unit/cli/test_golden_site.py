@@ -153,11 +153,11 @@ ROWS: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[Column]]] = {
         [
             {
                 "name": "data", "tenant": "research", "size_bytes": 20 * 2**30, "state": "attached", "vm": "train",
-                "host": "gpu-1", "created_at": "2027-01-15T07:00:00Z",
+                "host": "gpu-1", "encryption": "none", "created_at": "2027-01-15T07:00:00Z",
             },
             {
                 "name": "the-whole-archive", "tenant": "research", "size_bytes": 2**40, "state": "new", "vm": None,
-                "host": None, "created_at": "2027-01-15T07:00:00Z",
+                "host": None, "encryption": "luks", "created_at": "2027-01-15T07:00:00Z",
             },
         ],
         volume.COLUMNS,
