@@ -249,6 +249,8 @@ TABLE: Final[dict[str, Page]] = {
         elsewhere={
             "vgpuctl backup target create s3": "with two targets the page's backups would have to name theirs",
             "vgpuctl backup target set s3": "the same",
+            "vgpuctl backup target create nas --secret-file": "the site has that target already",
+            "vgpuctl backup target import": "it has made all of the target's backups",
             "umask": "hosts in memory have no repository",
             "python3": "the same",
             "restic": "the same",
