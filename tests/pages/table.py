@@ -129,7 +129,7 @@ TABLE: Final[dict[str, Page]] = {
         words={"inventory/example": "{root}/inventory/example"},
         elsewhere={"vgpuctl host import -i inventory/example": REAL_HOST},
     ),
-    "docs/howto/keep-data.md": Page(),
+    "docs/howto/keep-data.md": Page(elsewhere={"vgpuctl tenant key revoke": "it asks whether to destroy the key"}),
     "docs/howto/keep-mig-layouts.md": Page(
         words={"gpu-1": "a100-0"},
         shown={"config.yaml": 0},
@@ -301,7 +301,9 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl host remove": REAL_HOST,
         },
     ),
-    "docs/howto/cap-power.md": Page(words={"gpu-1 41:00.0": "gpu1 {gpu}"}),
+    "docs/howto/cap-power.md": Page(
+        words={"gpu-1": "a100-0", "41:00.0 500": "41:00.0 300"}, after=("vgpuctl power budget none --site",)
+    ),
     "docs/howto/drain-a-host.md": Page(),
     "docs/howto/upgrade-drivers.md": Page(
         files={"drivers.lock.yaml": LOCK},
