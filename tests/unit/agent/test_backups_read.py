@@ -27,9 +27,9 @@ def repository(tmp_path: Path) -> Repository:
     file, drawn = tmp_path / "disk", random.Random(7)
     first = [drawn.randbytes(MIB) for _ in range(40)]
     file.write_bytes(b"".join(first))
-    made.add(file, "first", 0)
+    made.add(file, ("first",), 0)
     file.write_bytes(b"".join(first[20:]))
-    made.add(file, "second", 0)
+    made.add(file, ("second",), 0)
     return made
 
 
