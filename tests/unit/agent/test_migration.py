@@ -48,7 +48,8 @@ def test_the_pause_that_is_allowed_grows_only_once_its_memory_was_sent(monkeypat
     monkeypatch.setattr(migration, "_PATIENCE", 4)
     domain, gone = _Domain(), list[MovedVm]()
     _moving(domain, None).run(lambda _: True, gone.append)
-    assert domain.limits == [(1, 900), (PREPARES + 4, 900), (PREPARES + 8, 1200), (PREPARES + 12, 2500)]
+    first = domain.limits[:4]  # it may be looked at once more before it is seen to have ended
+    assert first == [(1, 900), (PREPARES + 4, 900), (PREPARES + 8, 1200), (PREPARES + 12, 2500)]
     (moved,) = gone
     assert moved.sent_bytes == 7
     assert 0 < moved.paused_ms < 30_000
