@@ -124,7 +124,7 @@ class PowerKeeper:
         with self.store.begin() as tx:
             if not tx.power.is_last_pass(number):
                 return False
-            known = tx.power.all()
+            known = tx.power.all() if granted else {}
             tx.power.put({key: replace(known[key], granted=watts) for key, watts in granted.items() if key in known})
             return True
 

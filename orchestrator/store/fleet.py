@@ -23,7 +23,7 @@ from orchestrator.core.vms.lease import ends_soon
 from orchestrator.core.vms.vm import VmState
 from orchestrator.store.cleanings import OPEN_HOSTS, Cleanings
 from orchestrator.store.hosts import PUT_DOCUMENT, ParsedSnapshots, observation_values
-from orchestrator.store.power import power_seen
+from orchestrator.store.power import power_seen, power_values
 from orchestrator.store.records import FleetChanges, HostRecord, LastObservation, UnchangedObservation
 from orchestrator.store.rows import IS_PLACE, VM_COLUMNS, host_of, host_values, vm_of
 from orchestrator.store.snapshots import facts_from_text, facts_text, snapshot_from_text
@@ -112,7 +112,7 @@ class Fleet:
                 "uuid": gpu.uuid,
                 "serial": gpu.serial,
                 "model": gpu.model,
-                "power": power_seen(gpu),
+                "power": power_values(power_seen(gpu)),
             }
             for host, snapshot in seen
             for gpu in snapshot.gpus

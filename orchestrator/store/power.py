@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
@@ -46,12 +46,18 @@ Known = dict[tuple[str, str], KnownPower]
 """By host and PCI address."""
 
 
-def power_seen(gpu: GpuSnapshot, stored: Sequence[Any] = (None,) * 6) -> list[Any] | None:
-    """As :class:`KnownPower` is stored, of an observation. ``stored``: what was before. None: its driver tells none."""
+def power_seen(gpu: GpuSnapshot, before: KnownPower | None = None) -> KnownPower | None:
+    """After an observation; ``before``: what was known. None: its driver tells none."""
     least, default, most = gpu.power_min_watts, gpu.power_default_watts, gpu.power_max_watts
     if least is None or default is None or most is None:
         return None
-    return [least, default, most, gpu.power_limit_watts, *stored[4:]]
+    cap, granted = (None, None) if before is None else (before.cap, before.granted)
+    return KnownPower(least, default, most, gpu.power_limit_watts, cap, granted)
+
+
+def power_values(power: KnownPower | None) -> list[Any] | None:
+    """As it is stored."""
+    return None if power is None else list(astuple(power))
 
 
 class Power:
@@ -62,19 +68,21 @@ class Power:
 
     def learn(self, host: str, seen: Iterable[GpuSnapshot]) -> None:
         """Of an observation."""
-        rows = {row.address: row.power for row in self._db.execute(_OF_HOST, {"its_host": host})}
-        for gpu in seen:
-            known = power_seen(gpu, rows.get(gpu.address) or (None,) * 6)
-            if gpu.address in rows and known is not None and known != rows[gpu.address]:
-                self.put({(host, gpu.address): KnownPower(*known)})
+        before = self.of_host(host)
+        after = {gpu.address: power_seen(gpu, before[gpu.address]) for gpu in seen if gpu.address in before}
+        self.put({(host, gpu): power for gpu, power in after.items() if power not in {None, before[gpu]}})
+
+    def of_host(self, host: str) -> dict[str, KnownPower | None]:
+        """By PCI address of its managed GPUs. None: its driver has told none."""
+        rows = self._db.execute(_OF_HOST, {"its_host": host})
+        return {row.address: None if row.power is None else KnownPower(*row.power) for row in rows}
 
     def all(self) -> Known:
         return {(row.host, row.address): KnownPower(*row.power) for row in self._db.execute(_ALL)}
 
     def put(self, known: Mapping[tuple[str, str], KnownPower]) -> None:
         rows = [
-            {"its_host": host, "its_address": gpu, "power": list(astuple(power))}
-            for (host, gpu), power in known.items()
+            {"its_host": host, "its_address": gpu, "power": power_values(power)} for (host, gpu), power in known.items()
         ]
         if rows:
             self._db.execute(_PUT, rows)

@@ -68,7 +68,6 @@ class SecretBox:
 
 _PUT_SECRET: Final = Precompiled(insert(secrets))
 _SECRET: Final = Precompiled(select(secrets.c.blob).where(secrets.c.id == bindparam("its_id")))
-_NO_SECRET: Final = Precompiled(delete(secrets).where(secrets.c.id == bindparam("its_id")))
 
 
 class Secrets:
@@ -101,8 +100,9 @@ class Secrets:
     def ids(self) -> tuple[str, ...]:
         return tuple(self._db.execute(select(secrets.c.id).order_by(secrets.c.id)).scalars())
 
-    def remove(self, secret_id: str) -> None:
-        self._db.execute(_NO_SECRET, {"its_id": secret_id})
+    def remove(self, *secret_ids: str) -> None:
+        """Gone already is fine."""
+        self._db.execute(delete(secrets).where(secrets.c.id.in_(secret_ids)))
 
     def bind(self) -> None:
         """Bind what older versions wrote to the rows it is in; what no key reads stays as it is."""

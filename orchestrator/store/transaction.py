@@ -80,12 +80,8 @@ class Transaction:
         self.pools, self.volumes = Pools(db), Volumes(db, self.usage, self.tenant_usage, self.events)
         self.secrets = Secrets(db, box)
         self.offerings = Offerings(db, self.events)
-        self.driver_bundles, self.driver_locks, self.volume_keys = (
-            DriverBundles(db),
-            DriverLocks(db),
-            VolumeKeys(db, self.secrets),
-        )
-        self.maintenances = Maintenances(db, self.events)
+        self.driver_bundles, self.driver_locks = DriverBundles(db), DriverLocks(db)
+        self.maintenances, self.volume_keys = Maintenances(db, self.events), VolumeKeys(db, self.secrets)
         self.audit = Audit(db, audited)
         self.findings = Findings(db, self.events)
         self.tenants, self.webhooks, self.request_keys = Tenants(db, self.events), Webhooks(db), RequestKeys(db)

@@ -42,7 +42,7 @@ def _import(context: Context) -> str:
             closed.append(f"{vm} ({error.code})")
     with context.world.store.read() as tx:
         new = _new(tx, present)
-    context.write_at_end(lambda tx: _add(tx, new))
+    context.write_at_end(lambda tx: _add(tx, context.text("tenant"), new))
     text = f"{len(new)} backups of {len({backup.vm for backup in new})} VMs"
     return f"{text}; not opened: {', '.join(closed[:_SHOWN])}" if closed else text
 
@@ -85,11 +85,12 @@ def _new(tx: Transaction, present: Iterable[Backup]) -> list[Backup]:
     return new
 
 
-def _add(tx: Transaction, new: Iterable[Backup]) -> None:
+def _add(tx: Transaction, tenant: str, new: Iterable[Backup]) -> None:
     """:raises Conflict: ``backup.too_many``"""
-    for backup in _new(tx, new):
-        if (left := tx.backups.without_policy(backup.tenant)) >= MAX_OF_TENANT:
-            raise too_many(tx, backup.tenant, left)
+    left = tx.backups.without_policy(tenant)
+    for number, backup in enumerate(_new(tx, new), left):
+        if number >= MAX_OF_TENANT:
+            raise too_many(tx, tenant, number)
         tx.backups.add(backup)
 
 

@@ -41,9 +41,7 @@ def claim_text(context: Context) -> tuple[str, ...]:
 def drop_vm(tx: Transaction, vm: Vm, evidence: Evidence) -> None:
     """Row, claims and secrets."""
     tx.vms.remove(vm.id, evidence)
-    if vm.spec.user_data is not None:
-        tx.secrets.remove(vm.spec.user_data)
-    tx.secrets.remove(secret_of(vm.id))
+    tx.secrets.remove(*filter(None, (vm.spec.user_data, secret_of(vm.id))))
 
 
 def volumes_before(context: Context) -> tuple[Volume, ...]:

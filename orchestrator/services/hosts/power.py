@@ -71,7 +71,7 @@ class PowerService:
         :raises Conflict: ``gpu.no_power_limit``; :raises InvalidInput: ``gpu.power_limit_outside``"""
         with self.store.begin() as tx:
             check_ours(tx.hosts.get(host), gpu)
-            known = tx.power.all().get((host, gpu))
+            known = tx.power.of_host(host).get(gpu)
             if known is None or (watts is not None and known.now is None):
                 raise Conflict(
                     "gpu.no_power_limit",

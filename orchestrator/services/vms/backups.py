@@ -108,8 +108,7 @@ class BackupTargets:
         with self.store.begin() as tx:
             tx.backups.target(name)
             tx.backups.remove_target(name)
-            tx.secrets.remove(secret_id(name))
-            tx.secrets.remove(keys_id(name))
+            tx.secrets.remove(secret_id(name), keys_id(name))
             self._note(tx, "delete_backup_target", name)
 
     def _note(self, tx: Transaction, action: str, name: str) -> None:
