@@ -60,6 +60,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/snapshots": Rule("query", _USE),
     "DELETE /v1/vms/{name}/snapshots/{snapshot}": Rule("query", _USE),
     "POST /v1/vms/{name}/snapshots/{snapshot}/restore": Rule("query", _USE),
+    "POST /v1/vms/{name}/snapshots/{snapshot}/image": Rule("query", _USE),
     "GET /v1/backup-targets": Rule("anybody", _SEE),
     "POST /v1/backup-targets": Rule("pool", _OPERATE),
     "PATCH /v1/backup-targets/{name}": Rule("pool", _OPERATE),

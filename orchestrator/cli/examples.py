@@ -125,6 +125,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "profile remove": ("profile remove notebook",),
     "profile validate": ("profile validate offerings.yaml",),
     "image add": ("image add debian-13 ./debian-13-genericcloud-amd64.qcow2",),
+    "image create": ("image create trained --from-snapshot train/before-upgrade",),
     "image list": ("image list",),
     "image show": ("image show debian-13",),
     "image set": ("image set debian-13 --description 'nodes of team A' --label Stage=test",),

@@ -88,6 +88,10 @@ class DiskCalls:
         """In the place of the disk of a stopped VM; what was written since is gone."""
         return self._post(path_of("vms", name, "snapshots", snapshot, "restore"), tenant=tenant)
 
+    def create_image(self, vm: str, tenant: str, snapshot: str, image: str) -> models.Started:
+        """Of the snapshot; the tenant's own."""
+        return self._post(path_of("vms", vm, "snapshots", snapshot, "image"), {"name": image}, tenant=tenant)
+
     def backup_targets(self) -> list[models.BackupTarget]:
         return self._get(path_of("backup-targets"))
 

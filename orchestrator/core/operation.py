@@ -78,6 +78,7 @@ KINDS = frozenset(
         "grow_disk",
         "delete_snapshot",
         "restore_snapshot",
+        "create_image",
         "create_volume_snapshot",
         "restore_volume_snapshot",
         "copy_volume",

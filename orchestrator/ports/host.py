@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -76,6 +76,10 @@ class HostLink(Protocol):
         """Put a VM's disk, and its UEFI variables, from one host on another, through here: whole and checked there by
         SHA-256, or not at all. What the VM had there under that name is replaced. Refused while anything has the disk
         open. ``progress``: told every few seconds how many bytes have gone; what it raises ends the copy."""
+
+    def read_snapshot(self, host: Host, vm: str, volume: str, token: FencingToken) -> Generator[bytes]:
+        """The file of a VM's snapshot in chunks, as it lies on the host: checked by SHA-256 before the last one was
+        given, or ``volume.cut`` is raised. Whoever does not read it to its end closes it."""
 
     def move_vm(
         self,

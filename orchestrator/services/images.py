@@ -11,7 +11,7 @@ from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_sha256, near
 from orchestrator.core.units import MIB
-from orchestrator.core.vms.image import MAX_OF_TENANT, Image, NewImage, check_file_name, stored_name
+from orchestrator.core.vms.image import Image, NewImage, check_file_name, check_one_more, exists, stored_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
 from orchestrator.services.acting import actor
@@ -48,12 +48,12 @@ class ImageService:
         if existing is not None:
             return self._shared(existing, shared=shared)
         with self.store.read() as tx:
-            _check_room(tx, tenant, name, wanted.size_bytes or 0)
+            check_room(tx, tenant, name, wanted.size_bytes or 0)
         with self.files.take(replace(wanted, name=name), self.clock.now()) as taken, self.store.begin() as tx:
             image, existing = replace(taken.described, shared=shared), _find(tx, name)
             if existing is not None and existing.sha256 != image.sha256:
-                raise _exists(name)
-            _check_room(tx, tenant, name, image.size_bytes)
+                raise exists(name)
+            check_room(tx, tenant, name, image.size_bytes)
             taken.keep()
             if existing is None:
                 tx.images.add(image)
@@ -69,7 +69,7 @@ class ImageService:
         if existing.sha256 != sha256.lower():
             if existing.format == "qcow2":  # it may be out of the VMDK that is sent again
                 return None
-            raise _exists(name)
+            raise exists(name)
         return existing if self.files.local(existing.sha256, existing.format) is not None else None
 
     def _shared(self, there: Image, *, shared: bool) -> Image:
@@ -176,7 +176,7 @@ def _of(tx: Transaction, tenant: str | None, name: str) -> Image:
     return image
 
 
-def _check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int) -> None:
+def check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int) -> None:
     """Of a tenant that would have one more image.
 
     :raises NotFound: ``tenant.unknown``; :raises QuotaExceeded: ``quota.exceeded``
@@ -184,25 +184,9 @@ def _check_room(tx: Transaction, tenant: str | None, name: str, size_bytes: int)
     if tenant is None or _find(tx, name) is not None:
         return
     known_tenant(tx, tenant)
-    own = [image for image in tx.images.list() if image.tenant == tenant]
-    if _find(tx, name.rpartition("/")[2]) is not None:
-        raise _exists(name.rpartition("/")[2])
-    if len(own) >= MAX_OF_TENANT:
-        raise Conflict(
-            "image.too_many",
-            f"tenant {tenant} has {MAX_OF_TENANT} images, and no tenant has more",
-            hint=f"'vgpuctl image remove {own[0].short} --tenant {tenant}' makes room",
-        )
+    check_one_more(name, tx.images.list())
     amounts = {"images": -(-size_bytes // MIB)}
     QuotaRoom.told(tx, tenant, amounts).check(amounts)
-
-
-def _exists(name: str) -> Conflict:
-    return Conflict(
-        "image.exists",
-        f"there is already an image {name} with other content",
-        hint="choose another name, or remove that one",
-    )
 
 
 def _find(tx: Transaction, name: str) -> Image | None:

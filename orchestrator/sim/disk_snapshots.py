@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import CopySnapshot, FlattenSnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.actions.volumes import CopyDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, NotFound
@@ -41,6 +42,32 @@ def _copy(machine: SimulatedMachine, action: CopySnapshot) -> ActionResult:
     if base is not None:
         machine.bases[action.volume] = base
     return done
+
+
+def _flatten(machine: SimulatedMachine, action: FlattenSnapshot) -> ActionResult:
+    """:raises NotFound: ``snapshot.missing``; :raises Fatal: ``host.disk_full``"""
+    _check_snapshot(machine, action.vm, action.snapshot)
+    return write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
+
+
+def read_snapshot(machine: SimulatedMachine, vm: str, volume: str) -> bytes:
+    """As the file of one that lies on nothing: an empty qcow2 disk. :raises NotFound: ``snapshot.missing``"""
+    _check_snapshot(machine, vm, volume)
+    return empty_qcow2(machine.volumes[volume])
+
+
+def empty_qcow2(size_bytes: int) -> bytes:
+    """Of QEMU's docs/interop/qcow2.txt: header, table of reference counts, their only block, first table of clusters;
+    each where a cluster of 64 KiB begins. What is in none reads as zeros."""
+    cluster = 64 * 1024
+    entries = max(1, -(-size_bytes // (cluster * cluster // 8)))
+    clusters = 3 + -(-entries * 8 // cluster)
+    header = struct.pack(
+        ">4sIQIIQIIQQIIQQQQII", b"QFI\xfb", 3, 0, 0, 16, size_bytes, 0, entries, 3 * cluster, cluster, 1, 0, 0, 0, 0, 0,
+        4, 104,
+    )  # fmt: skip
+    parts = (header, struct.pack(">Q", 2 * cluster), struct.pack(">H", 1) * clusters)
+    return b"".join(part.ljust(cluster, b"\0") for part in parts) + bytes((clusters - 3) * cluster)
 
 
 def _restore(machine: SimulatedMachine, action: RestoreSnapshot) -> ActionResult:
@@ -106,6 +133,7 @@ def _owner(file: str) -> str:
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     TakeSnapshot: _take,
     CopySnapshot: _copy,
+    FlattenSnapshot: _flatten,
     RestoreSnapshot: _restore,
     CopyDataVolume: _copy_data,
     ReplaceDataVolume: _replace_data,

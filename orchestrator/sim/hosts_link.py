@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -130,6 +131,10 @@ class HostsLink:
         progress(copy.size_bytes)
         taken = {"copy": copy.fields(), "token": token_to_dict(target_token), "variables": given["variables"]}
         return result_from_dict(self._ask("take_volume", target, taken))
+
+    def read_snapshot(self, host: Host, vm: str, volume: str, token: FencingToken) -> Generator[bytes]:
+        params = {"vm": vm, "volume": volume, "token": token_to_dict(token)}
+        yield base64.b64decode(self._ask("read_snapshot", host, params)["content"])
 
     def move_vm(
         self,

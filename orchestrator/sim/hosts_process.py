@@ -11,6 +11,7 @@ Frames as an agent's (core/protocol). ``{"hello": {"site": …}}`` opens a conne
 from __future__ import annotations
 
 import argparse
+import base64
 import dataclasses
 import json
 import socket
@@ -189,6 +190,7 @@ class _Session:
             },
             "perform": self._perform,
             "send_image": self._send_image,
+            "read_snapshot": self._read_snapshot,
             "give_volume": self._give_volume,
             "take_volume": self._take_volume,
             "move_load": lambda host, params: dataclasses.asdict(self._link.move_load(host, params["vm"])),
@@ -236,6 +238,10 @@ class _Session:
         token = token_from_dict(params["token"])
         image = (Path(params["path"]), params["sha256"], params["format"])
         return result_to_dict(self._link.send_image(host, *image, token))
+
+    def _read_snapshot(self, host: Host, params: Message) -> Message:
+        of = (params["vm"], params["volume"], token_from_dict(params["token"]))
+        return {"content": base64.b64encode(b"".join(self._link.read_snapshot(host, *of))).decode()}
 
     def _give_volume(self, host: Host, params: Message) -> Message:
         copy, token = VolumeCopy(**params["copy"]), token_from_dict(params["token"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,6 +25,7 @@ from orchestrator.core.readings.frame import PERIOD_S, HostFrame
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
+from orchestrator.sim.disk_snapshots import read_snapshot
 from orchestrator.sim.guests import Consoles, no_guest
 from orchestrator.sim.machine import SimulatedMachine, in_ovn
 from orchestrator.sim.observing import domain_of, snapshot_of
@@ -156,6 +157,15 @@ class MachineLink(ABC):
             return take_volume(self._ours(machine), copy, variables=variables)
 
         return self._call(target, "take_volume", take)
+
+    def read_snapshot(self, host: Host, vm: str, volume: str, token: FencingToken) -> Generator[bytes]:
+        """All at once."""
+
+        def read(machine: SimulatedMachine) -> bytes:
+            machine.ledger.admit(token)
+            return read_snapshot(self._ours(machine), vm, volume)
+
+        yield self._call(host, "read_snapshot", read)
 
     def move_vm(
         self,

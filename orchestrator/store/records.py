@@ -15,8 +15,8 @@ from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm, VmState
 
 _COPIES: Final = frozenset({
-    "create_snapshot", "restore_snapshot", "back_up_vm", "restore_backup", "verify_backup", "delete_backup",
-    "import_backups",
+    "create_snapshot", "restore_snapshot", "create_image", "back_up_vm", "restore_backup", "verify_backup",
+    "delete_backup", "import_backups",
     "create_volume_snapshot", "restore_volume_snapshot", "copy_volume",
 })  # fmt: skip
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import CopySnapshot, FlattenSnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
 from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
@@ -130,6 +130,19 @@ def _copy(machine: FakeMachine, action: CopySnapshot) -> None:
     base = machine.volumes[action.disk][2]
     machine.volumes.setdefault(action.volume, (action.vm, action.size_bytes, base))
     machine.written.setdefault(action.volume, machine.written[action.snapshot])
+
+
+def _flatten(machine: FakeMachine, action: FlattenSnapshot) -> None:
+    if action.snapshot not in machine.volumes:
+        raise NotFound("snapshot.missing", "the snapshot is not on the host")
+    machine.volumes.setdefault(action.volume, (action.vm, action.size_bytes, ""))
+    machine.written.setdefault(action.volume, machine.written[action.snapshot])
+
+
+def read_snapshot(machine: FakeMachine, vm: str, volume: str) -> bytes:
+    if machine.volumes.get(volume, ("",))[0] != vm:
+        raise NotFound("volume.missing", "the file is not on the host")
+    return machine.written[volume].encode()
 
 
 def _restore(machine: FakeMachine, action: RestoreSnapshot) -> None:
@@ -265,5 +278,6 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
         SuspendDomain: _suspend,
         TakeSnapshot: _take,
         CopySnapshot: _copy,
+        FlattenSnapshot: _flatten,
         RestoreSnapshot: _restore,
     }

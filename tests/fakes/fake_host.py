@@ -7,7 +7,7 @@ Faults strike at numbered effects, before or after them, so that a test can walk
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -35,7 +35,7 @@ from orchestrator.sim.machine import in_ovn
 from orchestrator.sim.screen import Screen
 from orchestrator.sim.vgpu_metadata import compatibility
 from tests.fakes.fake_actions import perform_on
-from tests.fakes.fake_data_volumes import copy_volume, move_vm
+from tests.fakes.fake_data_volumes import copy_volume, move_vm, read_snapshot
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 from tests.fakes.fake_metadata import with_metadata
 from tests.fakes.readiness import READY
@@ -127,6 +127,11 @@ class FakeHosts:
             machine.ledger.admit(token)
         progress(copy.size_bytes)
         return self.does("copy_volume", lambda: copy_volume(*ends, copy))
+
+    def read_snapshot(self, host: Host, vm: str, volume: str, token: FencingToken) -> Generator[bytes]:
+        machine = self._machine(host)
+        machine.ledger.admit(token)
+        yield self.does("read_snapshot", lambda: read_snapshot(machine, vm, volume))
 
     def move_vm(
         self,

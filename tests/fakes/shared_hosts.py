@@ -6,7 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -72,6 +72,10 @@ class SharedHosts(FakeHosts):
     ) -> ActionResult:
         ends = (source, source_token, target, target_token)
         return self._shown("copy_volume", lambda: FakeHosts.copy_volume(self, *ends, copy, progress))
+
+    def read_snapshot(self, host: Host, vm: str, volume: str, token: FencingToken) -> Generator[bytes]:
+        of = (host, vm, volume, token)
+        yield self._shown("read_snapshot", lambda: b"".join(FakeHosts.read_snapshot(self, *of)))
 
     def move_vm(
         self,

@@ -50,6 +50,10 @@ def restore(plane: ControlPlane) -> str | None:
     return plane.services.disk_snapshots.restore("default", "train", NAME).operation
 
 
+def make_image(plane: ControlPlane, name: str = "trained") -> str | None:
+    return plane.services.disk_snapshots.image("default", "train", NAME, name).operation
+
+
 def copy_of(name: str = "twin") -> CreateVm:
     """A VM whose disk is a copy of it."""
     return replace(create_vm(name, profile="NVIDIA L40S-12Q"), from_snapshot=f"train/{NAME}")
@@ -60,6 +64,7 @@ CASES: tuple[Case, ...] = (
     ("snapshot of stopped", "create_snapshot", stopped(T4_HOST), take),
     ("delete snapshot", "delete_snapshot", with_snapshot(running(T4_HOST)), remove),
     ("restore snapshot", "restore_snapshot", with_snapshot(stopped(L40S_HOST)), restore),
+    ("image of snapshot", "create_image", with_snapshot(running(T4_HOST)), make_image),
     (
         "create from snapshot", "create_vm", with_snapshot(stopped(L40S_HOST)),
         lambda plane: plane.services.vms.create(copy_of()).operation,

@@ -261,6 +261,8 @@ TABLE: Final[dict[str, Page]] = {
         after=(
             "vgpuctl delete-vm train --yes",
             "vgpuctl delete-vm twin --yes",
+            "vgpuctl delete-vm worker --yes",
+            "vgpuctl image remove trained --yes",
             "vgpuctl volume delete twin --yes",
             "vgpuctl volume delete data --yes",
         ),

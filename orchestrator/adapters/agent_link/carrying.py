@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VM's disk on its way through the controller: one agent's records go to another as they come."""
+"""A VM's disk on its way through the controller: one agent's records go to another as they come. What is read of a
+snapshot ends here."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Final
 
 from orchestrator.adapters.agent_link.conversation import Conversation
-from orchestrator.core.actions.volume_copy import END, RECORD
+from orchestrator.core.actions.volume_copy import DISK, END, MAX_RECORD, RECORD, SIZE
+from orchestrator.core.errors import Retryable
 
 _CHUNK: Final = 256 * 1024
 _TELL_S: Final = 5.0
@@ -56,6 +59,50 @@ def _to_the_end(giver: Conversation, stall_s: float) -> Iterator[bytes]:
             yield chunk
         if kind == END:
             return
+
+
+def content_of(giver: Conversation, stall_s: float) -> Generator[bytes]:
+    """The file itself, its holes as zeros. :raises Retryable: ``volume.cut``"""
+    digest, at, size = hashlib.sha256(), 0, 0
+    kind = b""
+    while kind != END:
+        head = _exactly(giver, RECORD.size, stall_s)
+        kind, begin, length = RECORD.unpack(head)
+        if length > MAX_RECORD:
+            raise _cut("a record is too long")
+        content = _exactly(giver, length, stall_s)
+        if kind == END and content != digest.digest():
+            raise _cut("its digest is another one")
+        digest.update(head + content)
+        if kind == SIZE:
+            size = begin
+        elif kind == DISK:
+            if not at <= begin <= begin + length <= size:
+                raise _cut("its records are in no order")
+            yield from _zeros(begin - at)
+            yield content
+            at = begin + length
+    yield from _zeros(size - at)
+
+
+def _zeros(count: int) -> Iterator[bytes]:
+    for left in range(count, 0, -_CHUNK):
+        yield bytes(min(_CHUNK, left))
+
+
+def _exactly(giver: Conversation, size: int, stall_s: float) -> bytes:
+    """:raises Retryable: ``volume.cut``"""
+    content = bytearray()
+    try:
+        while len(content) < size:
+            content += _some(giver, size - len(content), stall_s)
+    except OSError as error:
+        raise _cut(f"{len(content)} of {size} bytes came") from error
+    return bytes(content)
+
+
+def _cut(why: str) -> Retryable:
+    return Retryable("volume.cut", "the disk was cut on its way", hint="it is copied again", details=why)
 
 
 def _some(giver: Conversation, size: int, stall_s: float) -> bytes:

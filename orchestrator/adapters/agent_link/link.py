@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any
 import paramiko
 
 from orchestrator.adapters.agent_link import moving
-from orchestrator.adapters.agent_link.carrying import carry
+from orchestrator.adapters.agent_link.carrying import carry, content_of
 from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message, agent_too_old
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
@@ -223,6 +223,12 @@ class SshHostLink:
             sent = carry(giver, taker, most_per_s=limit, stall_s=IMAGE_STALL_SECONDS, progress=progress)
             result = result_from_dict(taker.receive_result(VOLUME_KEPT_SECONDS))
         return replace(result, message=f"{show_size(sent)} copied")
+
+    def read_snapshot(self, host: Host, vm: str, volume: str, token: FencingToken) -> Generator[bytes]:
+        """:raises Retryable: ``volume.cut``"""
+        giving: Message = {"vm": vm, "volume": volume, "token": token_to_dict(token)}
+        with self._kept_stream(host, "volume_out", giving) as (giver, _):
+            yield from content_of(giver, IMAGE_STALL_SECONDS)
 
     def move_vm(
         self,

@@ -192,6 +192,14 @@ def to_raw(
     _qemu_img("convert", "-q", "-O", "raw", shown, str(target), limit_s=limit_s, ended=ended)
 
 
+def flatten(
+    source: Path, target: Path, *, base: Path, base_format: ImageFormat, limit_s: int, ended: threading.Event
+) -> None:
+    """As :func:`copy_overlay`, to a qcow2 file on nothing."""
+    shown = _shown(source, base, base_format)
+    _qemu_img("convert", "-q", "-O", "qcow2", shown, str(target), limit_s=limit_s, ended=ended)
+
+
 def from_raw(source: Path, target: Path, *, limit_s: int, ended: threading.Event) -> None:
     """What a raw file holds, to a qcow2 file on nothing.
 

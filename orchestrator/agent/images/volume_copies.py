@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disks of VMs that go to another host or come from one, as core/actions/volume_copy.py says that they travel."""
+"""Disks of VMs that go to another host or come from one, and snapshots that go to the controller, as
+core/actions/volume_copy.py says that they travel."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ from orchestrator.core.actions.volume_copy import (
 from orchestrator.core.errors import Fatal, NotFound, Retryable
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.units import GIB
+from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
 
 _NO_DATA_LEFT = 6
 """ENXIO of lseek(2): behind the last byte that is no hole."""
@@ -37,17 +39,23 @@ def check_may_go(storage: Storage, vm: str, volume: str) -> Path:
     path = storage.disk_path(volume)
     if not path.exists():
         raise NotFound("volume.missing", "the VM's disk is not on the host", hint="look at the host", details=path.name)
-    storage.check_file_of(vm, str(path))
+    if volume.endswith(SNAPSHOT_FILE):  # it lies on an image or on nothing, and no guest writes to it
+        storage.is_ours(path, "volume", vm)
+    else:
+        storage.check_file_of(vm, str(path))
     storage.check_closed(path, "volume")
     return path
 
 
 def records(storage: Storage, vm: str, path: Path) -> Iterator[bytes]:
-    """All that is sent of the disk, and of UEFI variables where there are any. :raises OSError: it cannot be read"""
+    """All that is sent of the disk, and of UEFI variables where there are any: a snapshot has none.
+
+    :raises OSError: it cannot be read"""
     digest = hashlib.sha256()
     in_pool = pool_of(path.name) is not None
+    variables = b"" if path.name.endswith(SNAPSHOT_FILE) else storage.nvram.content(vm)
     with path.open("rb") as file:
-        for head, content in _contents(file, storage.nvram.content(vm), whole=not in_pool):
+        for head, content in _contents(file, variables, whole=not in_pool):
             digest.update(head)
             digest.update(content)
             yield head + content

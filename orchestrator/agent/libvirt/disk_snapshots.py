@@ -26,6 +26,7 @@ from orchestrator.agent.images.disk_images import (
     copy_overlay,
     copy_raw,
     create_empty,
+    flatten,
     image_format_of,
     make_larger,
     make_raw,
@@ -34,7 +35,13 @@ from orchestrator.agent.images.disk_images import (
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.core.actions.disk_snapshots import CopySnapshot, LongCopy, RestoreSnapshot, TakeSnapshot
+from orchestrator.core.actions.disk_snapshots import (
+    CopySnapshot,
+    FlattenSnapshot,
+    LongCopy,
+    RestoreSnapshot,
+    TakeSnapshot,
+)
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, HostAction, ImageFormat
 from orchestrator.core.actions.volumes import CopyDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
@@ -101,6 +108,20 @@ class SnapshotsOfDisks:
                 make_larger(part, size_bytes=action.size_bytes)
         return ActionResult(changed=True)
 
+    def flatten(self, action: FlattenSnapshot, ended: threading.Event) -> ActionResult:
+        """:raises NotFound: ``snapshot.missing``, ``volume.missing``
+        :raises Conflict: ``host.foreign_file``, ``vm.file_foreign``
+        :raises Fatal: ``host.disk_full``, ``volume.failed``; nothing is left"""
+        target = self._file(action.volume)
+        if self.storage.is_ours(target, "volume", action.vm):
+            return ActionResult(changed=False)
+        source, (_, base) = self._snapshot(action.vm, action.snapshot), self._disk(action.vm, action.disk)
+        self._check_free(source, base)
+        kind, limit = image_format_of(base), action.limit_s
+        with self.storage.owned("volume", target, action.vm), files.written_whole(target, mode=0o600) as part:
+            flatten(source, part, base=base, base_format=kind, limit_s=limit, ended=ended)
+        return ActionResult(changed=True)
+
     def restore(self, action: RestoreSnapshot, ended: threading.Event) -> ActionResult:
         """Done again it is the same once more.
 
@@ -148,6 +169,7 @@ class SnapshotsOfDisks:
             DeleteVolume: self.delete,
             TakeSnapshot: self.take,
             CopySnapshot: self.copy,
+            FlattenSnapshot: self.flatten,
             RestoreSnapshot: self.restore,
             CopyDataVolume: self.copy_data,
             ReplaceDataVolume: self.replace_data,

@@ -23,6 +23,13 @@ class CreateSnapshotBody(StrictForm, example={"name": "before-upgrade"}):
     """What it is called."""
 
 
+class CreateImageBody(StrictForm, example={"name": "trained"}):
+    """A base image of a snapshot."""
+
+    name: Name
+    """What it is called, among the images of the VM's tenant, whose alone it is."""
+
+
 class ResizeDiskBody(StrictForm, example={"size_bytes": 42949672960}):
     """How large the VM's disk becomes."""
 
@@ -71,3 +78,12 @@ def restore_snapshot(
 ) -> StartedAnswer:
     """Put a snapshot in the place of a stopped VM's disk. What was written since is gone; the snapshot stays."""
     return started(response, services.disk_snapshots.restore(tenant, name, snapshot))
+
+
+@router.post("/{name}/snapshots/{snapshot}/image", status_code=202)
+def create_image(
+    response: Response, name: VmInPath, snapshot: NameInPath, body: CreateImageBody, services: ServicesOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> StartedAnswer:  # fmt: skip
+    """Make a base image of a snapshot. It is the tenant's own, and VMs of it go to any host."""
+    return started(response, services.disk_snapshots.image(tenant, name, snapshot, body.name))

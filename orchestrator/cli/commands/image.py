@@ -20,19 +20,24 @@ from orchestrator.cli.parameters import (
     ServerPath,
     Sha256,
     Sort,
+    Tenant,
     Unlabel,
+    Wait,
+    of_snapshot,
     tenant_if_named,
 )
+from orchestrator.cli.progress import follow
 from orchestrator.cli.said import SAID, said_of, something_said
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
 from orchestrator.cli.uploading import image_key, sending, take_image
+from orchestrator.cli.vm_outcome import started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.actions.host_actions import ImageFormat
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.names import check_sha256
+from orchestrator.core.names import check_name, check_sha256
 from orchestrator.core.units import GIB, MIB
 from orchestrator.core.vms.image import check_file_name
 
@@ -119,6 +124,32 @@ def add(
     else:
         image = take_image(session, name, source, digest, image_format)
     show(image, session.format, lambda: [f"{_name(image)}: {image['format']}, SHA-256 {image['sha256']}"])
+
+
+@app.command("create")
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the new image.")],
+    from_snapshot: Annotated[
+        str,
+        typer.Option("--from-snapshot", metavar="VM/SNAPSHOT", help="What is on its disk.", callback=of_snapshot("vm")),
+    ],
+    tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:
+    """Make a base image of a snapshot. It is the tenant's own, and its VMs go to any host."""
+    session = session_of(ctx)
+    vm, _, snapshot = from_snapshot.partition("/")
+    if not snapshot:
+        hint = "write --from-snapshot VM/SNAPSHOT; 'vgpuctl vm snapshot list --help' tells how they are listed"
+        raise InvalidInput("cli.usage", "--from-snapshot takes a VM and its snapshot", hint=hint)
+    begun = session.client.create_image(vm, tenant, snapshot, check_name(name, what="image"))
+    if not wait:
+        show(begun, session.format, lambda: started_lines(begun))
+        return
+    follow(session, str(begun["operation"]))
+    image = session.client.image(name, tenant)
+    show(image, session.format, lambda: _details(image))
 
 
 def _check_sent(source: str, *, server_path: bool) -> None:

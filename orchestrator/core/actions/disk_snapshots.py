@@ -55,6 +55,16 @@ class CopySnapshot(CopiesDisk):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FlattenSnapshot(CopiesDisk):
+    """Copy a snapshot to a file of the VM that lies on nothing. One that is there is left as it is."""
+
+    snapshot: str
+
+    def inverse(self) -> HostAction:
+        return DeleteVolume(vm=self.vm, volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RestoreSnapshot(CopiesDisk):
     """Put a copy of the snapshot in the place of a stopped VM's disk: whole, or the disk stays as it was."""
 

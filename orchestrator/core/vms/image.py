@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.actions.host_actions import ImageFormat
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import check_name, is_name
 
@@ -108,6 +108,31 @@ class Image:
     def file(self) -> str:
         """Name of its copy on hosts."""
         return f"{self.sha256}.{self.format}"
+
+
+def exists(name: str) -> Conflict:
+    return Conflict(
+        "image.exists",
+        f"there is already an image {name} with other content",
+        hint="choose another name, or remove that one",
+    )
+
+
+def check_one_more(stored: str, images: Collection[Image]) -> None:
+    """Whether a tenant that has none of that name may have one more, beside all that there are.
+
+    :raises Conflict: ``image.too_many``, ``image.exists``: it or the site has one of that name"""
+    tenant, _, name = stored.rpartition("/")
+    own = [image for image in images if image.tenant == tenant]
+    taken = next((image.name for image in images if image.name in {stored, name}), None)
+    if taken is not None:
+        raise exists(taken)
+    if len(own) >= MAX_OF_TENANT:
+        raise Conflict(
+            "image.too_many",
+            f"tenant {tenant} has {MAX_OF_TENANT} images, and no tenant has more",
+            hint=f"'vgpuctl image remove {own[0].short} --tenant {tenant}' makes room",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,7 @@ DEFINITIONS: dict[str, Definition] = {
         disk_snapshots.GROW_DISK,
         disk_snapshots.DELETE_SNAPSHOT,
         disk_snapshots.RESTORE_SNAPSHOT,
+        disk_snapshots.CREATE_IMAGE,
         disk_snapshots.CREATE_VOLUME_SNAPSHOT,
         disk_snapshots.RESTORE_VOLUME_SNAPSHOT,
         disk_snapshots.COPY_VOLUME,

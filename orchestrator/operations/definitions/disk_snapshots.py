@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import disk_growth, disk_snapshots, vm_record, volume_copies
+from orchestrator.operations.steps import disk_growth, disk_snapshots, images, vm_record, volume_copies
 
 CREATE_SNAPSHOT = Definition(
     kind="create_snapshot",
@@ -31,6 +31,15 @@ RESTORE_SNAPSHOT = Definition(
     no_return=disk_snapshots.COPIED,
 )
 """About a stopped VM. Until it is copied whole nothing has changed; then it is put in the disk's place."""
+
+CREATE_IMAGE = Definition(
+    kind="create_image",
+    steps=(disk_snapshots.COPY_CLAIMED, images.FLATTEN, images.ADD, images.DROP),
+    stuck=lambda _: None,
+    abandoned=disk_snapshots.forget_copy,
+    no_return=images.ADD,
+)
+"""As CREATE_SNAPSHOT. The copy that becomes the image has room on the host until the server has it."""
 
 GROW_DISK = Definition(
     kind="grow_disk",

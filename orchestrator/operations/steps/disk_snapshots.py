@@ -45,18 +45,19 @@ def not_claimed(context: Context) -> None:
 
 
 def _copy_not_claimed(context: Context) -> None:
-    _forget_copy(context)
+    forget_copy(context)
     as_before(context)
 
 
-def _forget_copy(context: Context) -> None:
+def forget_copy(context: Context) -> None:
+    """Nothing of it is left on the host. Gone already is fine."""
     with context.begin() as tx:
         tx.disk_snapshots.remove(context.subject, context.text("copy_id"))
 
 
 def stopped_without_copy(context: Context) -> None:
     """Nothing of the copy is left on the host."""
-    _forget_copy(context)
+    forget_copy(context)
     say_stopped(context)
 
 
@@ -79,12 +80,12 @@ def delete(context: Context) -> str:
     return _name(context)
 
 
-def _copy_file(context: Context) -> str:
+def copy_file(context: Context) -> str:
     return snapshot_file(context.subject, context.text("copy_id"))
 
 
 def _copy_back(context: Context) -> str:
-    vm, copy = context.known_vm(), _copy_file(context)
+    vm, copy = context.known_vm(), copy_file(context)
     size = vm.spec.disk_bytes
     copied(
         context,
@@ -93,12 +94,12 @@ def _copy_back(context: Context) -> str:
     return show_size(size)
 
 
-def _drop_copy(context: Context) -> None:
-    context.perform(DeleteVolume(vm=context.subject, volume=_copy_file(context)))
+def drop_copy(context: Context) -> None:
+    context.perform(DeleteVolume(vm=context.subject, volume=copy_file(context)))
 
 
 def _restore(context: Context) -> str:
-    vm, copy = context.known_vm(), _copy_file(context)
+    vm, copy = context.known_vm(), copy_file(context)
     size = vm.spec.disk_bytes
     put = RestoreSnapshot(vm=vm.id, disk=vm.volume, volume=file_of(context), size_bytes=size, copy=copy)
     copied(context, put)
@@ -106,8 +107,8 @@ def _restore(context: Context) -> str:
     return _name(context)
 
 
-def _copy_text(context: Context) -> tuple[str, ...]:
-    return (f"volume {_copy_file(context)} on host {context.host_name}, a copy of a snapshot",)
+def copy_text(context: Context) -> tuple[str, ...]:
+    return (f"volume {copy_file(context)} on host {context.host_name}, a copy of a snapshot",)
 
 
 def file_text(context: Context) -> tuple[str, ...]:
@@ -129,7 +130,7 @@ DELETE = Step(
     remains=file_text,
 )
 COPY_CLAIMED = Step(name="copy_claimed.1", title="claim the disk", do=_name, undo=_copy_not_claimed)
-COPY_BACK = Step(name="copy_snapshot.1", title="copy the snapshot", do=_copy_back, undo=_drop_copy, remains=_copy_text)
+COPY_BACK = Step(name="copy_snapshot.1", title="copy the snapshot", do=_copy_back, undo=drop_copy, remains=copy_text)
 COPIED = Step(name="snapshot_copied.1", title="go on to the end", do=_name, undo=lambda _: None)
 """From here it is not cancelled: the disk may be replaced."""
 RESTORE = Step(

@@ -9,14 +9,14 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, SnapshotSource, find_snapshot, snapshot_file
-from orchestrator.core.vms.image import short_of
+from orchestrator.core.vms.image import check_one_more, short_of, stored_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.images import known_image
 from orchestrator.services.messages import CreateVm, Started
-from orchestrator.services.tenancy.quotas import within_quota
+from orchestrator.services.tenancy.quotas import more_within_quota, within_quota
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vm_volumes import check_may_change
@@ -112,6 +112,24 @@ class VmSnapshots:
             snapshot = _taken(vm, name)
             vm, copy = self.claim_copy(tx, fleet, vm)
             started = self.begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id})
+        return self._submitted(started)
+
+    def image(self, tenant: str, vm_name: str, name: str, image: str) -> Started:
+        """The tenant's own, of a VM that runs or is stopped. Until the server has it, a copy has its room on the host.
+
+        :raises NotFound: ``vm.unknown``, ``snapshot.unknown``; :raises InvalidInput: ``image.name_invalid``
+        :raises Conflict: ``vm.busy``, ``vm.suspended``, ``snapshot.unfinished``, ``image.exists``, ``image.too_many``
+        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+        stored = stored_name(tenant, image)
+        with self.planner.index.current() as fleet, self.store.begin() as tx:
+            vm = known_vm(tx, tenant, vm_name)
+            snapshot = _taken(vm, name)
+            check_settled(tx, vm)
+            check_one_more(stored, tx.images.list())
+            more_within_quota(tx, tenant, {"images": 1})  # MiB: how large its file becomes is seen when it is there
+            vm, copy = self.claim_copy(tx, fleet, vm)
+            more: dict[str, object] = {"copy_id": copy.id, "image": stored}
+            started = self.begin(tx, "create_image", vm, snapshot, more, audited=stored)
         return self._submitted(started)
 
     def begin(
