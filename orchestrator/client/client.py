@@ -94,8 +94,8 @@ class Client(HealthCalls):
         query = {"tenant": tenant, "host": host, "legal": legal}
         return self.connection.whole(path_of("vms", name, "moves"), query, member="hosts")
 
-    def delete_vm(self, name: str, tenant: str) -> models.Started:
-        return self._delete(path_of("vms", name), tenant=tenant)
+    def delete_vm(self, name: str, tenant: str, gpu_was_bad: str | None = None) -> models.Started:
+        return self._delete(path_of("vms", name), tenant=tenant, gpu_was_bad=gpu_was_bad)
 
     def start_vm(self, name: str, tenant: str) -> models.Started:
         return self._post(path_of("vms", name, "start"), tenant=tenant)

@@ -15,12 +15,15 @@ from orchestrator.core.gpu.health_states import (
     CLOSED,
     Breaker,
     GpuHealth,
+    TenantWord,
     is_new_fall,
     next_health,
     trips,
+    with_word,
 )
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.vms.vm import Vm
 from orchestrator.store.transaction import Transaction
 
 ACTOR: Final = "health"
@@ -49,12 +52,31 @@ def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) 
 def gpu_faults(tx: Transaction, host: Host, snapshot: HostSnapshot, address: str) -> tuple[GpuFault, ...]:
     """The worst first."""
     seen = next((gpu for gpu in snapshot.gpus if gpu.address == address), None)
-    signals = (GpuSignal(name=MISSING),) if seen is None else seen.signals
+    health = host.health_of(address)
+    words = () if health is None else tuple(word.signal for word in health.words)
+    signals = ((GpuSignal(name=MISSING),) if seen is None else seen.signals) + words
     if not signals:
         return ()
     several = any(len(signal.pids) >= SEVERAL for signal in signals)
     vms = len(users_of_gpu(tx, host.name, address)) if several else 0
     return faults_of(signals, shipped().signal_meanings, vms=vms)
+
+
+def hear_tenant(tx: Transaction, vm: Vm, text: str, now: float) -> None:
+    """Its tenant says at its deletion that the GPUs which it has, or had last, were bad: they are on watch, at once
+    where their host has been observed. One that is no more in a host of ours is let be."""
+    host, snapshot = tx.hosts.get(vm.host), tx.hosts.snapshot(vm.host)
+    word = TenantWord(tenant=vm.spec.tenant, text=text, at=now)
+    for gpu in dict.fromkeys(device.gpu for device in vm.devices):
+        if gpu not in host.managed_gpus:
+            continue
+        heard = with_word(host.health_of(gpu), word)
+        if heard is not None:
+            tx.gpu_health.put(host.name, gpu, heard, changed=False)
+        outcome = f"{'' if heard else 'counted before today: '}{vm.full_name}: {text}"
+        tx.audit.append(at=now, actor=ACTOR, action="tenant_word", subject=f"{host.name}/{gpu}", outcome=outcome)
+    if snapshot is not None:
+        judge_gpus(tx, tx.hosts.get(host.name), snapshot, now)
 
 
 class _Falls:

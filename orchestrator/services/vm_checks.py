@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
-from orchestrator.core.errors import Conflict, NotFound
-from orchestrator.core.gpu.health_states import reason_closed
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound, one_line
+from orchestrator.core.gpu.health_states import MAX_WORD, reason_closed
 from orchestrator.core.hosts.host import LOST
 from orchestrator.core.names import near
 from orchestrator.core.vms.lease import show_moment
@@ -74,6 +74,26 @@ def check_may_delete(tx: Transaction, vm: Vm) -> None:
     check_unprotected(vm)
     _check_adopted(tx, vm)
     _check_does_not_move(tx, vm)
+
+
+def with_word(tx: Transaction, vm: Vm, word: str | None, running: str | None) -> dict[str, object]:
+    """What its deletion is given to tell of its GPUs. ``running``: the id of the one that is under way.
+
+    :raises Conflict: ``vm.gpu_unknown``; ``vm.being_deleted``: without that word
+    :raises InvalidInput: ``vm.word_empty``"""
+    if word is None:
+        return {}
+    text = one_line(word, MAX_WORD).strip()
+    if not text:
+        hint = "name what went wrong, such as 'its results were wrong'"
+        raise InvalidInput("vm.word_empty", "nothing is said of the GPU", hint=hint)
+    if running is not None and tx.operations.get(running).inputs.get("gpu_was_bad") != text:
+        hint = "wait until it is gone, and tell whoever runs the pool of its GPU"
+        raise Conflict("vm.being_deleted", f"VM {vm.spec.name} is being deleted without that word", hint=hint)
+    if vm.state == "lost" or not vm.devices:
+        hint = "delete it without a word on its GPU, and tell whoever runs the pool"
+        raise Conflict("vm.gpu_unknown", f"it is not known which GPU VM {vm.spec.name} had", hint=hint)
+    return {"gpu_was_bad": text}
 
 
 def _check_does_not_move(tx: Transaction, vm: Vm) -> None:

@@ -172,7 +172,7 @@ class Vms:
         silent = {"unreachable", "quarantined", "forgotten"}
         return {name: info.host.last_seen_at for name, info in self._world.hosts.items() if info.host.state in silent}
 
-    def delete(self, tenant: str, name: str) -> Started:
+    def delete(self, tenant: str, name: str, word: str | None = None) -> Started:
         vm = self.get(tenant, name)
         check_unprotected(vm)
 

@@ -26,7 +26,7 @@ from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.core.units import GIB
 from orchestrator.server.backup import settle_in
-from orchestrator.services.messages import AdoptVm
+from orchestrator.services.messages import AdoptVm, Started
 from orchestrator.services.vms.vms import VmService
 from orchestrator.store.database import Store
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
@@ -291,6 +291,7 @@ class SoakRun(UpgradingRun):
             vm = tx.vms.find_id(item.id)
         if vm is None:
             return
+        act: Callable[[str, str], Started]
         if item.kind == "gone" or (item.kind == "differs" and by_force):
             act = vms.delete
         elif item.kind == "differs":

@@ -35,6 +35,7 @@ from orchestrator.api.use_cases import Services
 from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu.health_states import MAX_WORD
 from orchestrator.core.labels import Selector, selects
 from orchestrator.core.moves.verdicts import HostMoves, MoveKind
 from orchestrator.core.tenancy.access import Caller
@@ -47,6 +48,10 @@ from orchestrator.store.records import VmFilter
 router = APIRouter(prefix="/vms", tags=["vms"])
 
 Force = Annotated[bool, Query(description="Power off at once, without asking the guest")]
+
+GpuWasBad = Annotated[
+    str | None, Query(max_length=MAX_WORD, description="That its GPU was bad, and how: it is on watch, once it is gone")
+]
 
 LogBytes = Annotated[int, Query(ge=1, le=MAX_LOG_BYTES, description="At most so many bytes")]
 KindInPath = Annotated[ConsoleKind, Path(description="Which console")]
@@ -221,10 +226,11 @@ def change(
 
 @router.delete("/{name}", status_code=202)
 def delete(
-    response: Response, name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
-) -> StartedAnswer:
+    response: Response, name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT,
+    gpu_was_bad: GpuWasBad = None,
+) -> StartedAnswer:  # fmt: skip
     """Delete a VM. A create that still runs is cancelled first."""
-    return started(response, services.vms.delete(tenant, name))
+    return started(response, services.vms.delete(tenant, name, gpu_was_bad))
 
 
 @router.post("/{name}/start", status_code=202)

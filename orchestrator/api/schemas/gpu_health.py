@@ -28,7 +28,7 @@ class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
     """One thing that is told of a GPU."""
 
     at: datetime | None
-    """By its host's clock, of the newest; null: a state, which lasts."""
+    """Of the newest, by its host's clock, of a tenant's word by ours; null: a state, which lasts."""
     programs: int
     """How many processes of its host met it, three at most."""
     concerns: Scope
@@ -49,7 +49,7 @@ class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
         )  # fmt: skip
 
 
-class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "mends", "spared"}):
+class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "mends", "spared", "words"}):
     """Health of one GPU."""
 
     host: str
@@ -63,7 +63,7 @@ class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "
     became_unfit: int
     """How often in the last week."""
     signals: tuple[GpuSignalAnswer, ...]
-    """All that its host tells of it now; only of a GPU that was asked for alone."""
+    """All that its host tells of it now, and tenants in the last week; only of a GPU that was asked for alone."""
 
     @classmethod
     def of(cls, known: KnownHealth) -> GpuHealthAnswer:

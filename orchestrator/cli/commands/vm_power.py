@@ -38,6 +38,9 @@ def delete(
     names: Names = None,
     selector: Selector = None,
     tenant: Tenant = "default",
+    gpu_was_bad: Annotated[
+        str | None, typer.Option("--gpu-was-bad", metavar="TEXT", help="Tell who runs the pool what its GPU did wrong.")
+    ] = None,
     yes: Yes = False,
     wait: Wait = True,
 ) -> None:
@@ -46,7 +49,7 @@ def delete(
 
     def begin(name: str) -> Json:
         vm = session.client.vm(name, tenant)
-        started = session.client.delete_vm(name, tenant)
+        started = session.client.delete_vm(name, tenant, gpu_was_bad)
         guest_access.forget(session.state, vm["id"])
         return started
 

@@ -43,7 +43,7 @@ class GpuSignal:
 
     name: str
     """``xid-79``, ``sxid-fatal`` and ``aer-fatal`` are of the kernel log; ``memory-…``, ``fabric-…``, ``recovery-…``
-    and ``pcie-…`` are states that NVML tells."""
+    and ``pcie-…`` are states that NVML tells; ``tenant-word`` is said at a VM's deletion."""
     text: str = ""
     """The rest of the line, as the driver wrote it; data."""
     at: int = 0
@@ -63,8 +63,9 @@ class Meaning:
     remedy: Remedy
 
 
-Maturity = Literal["vendor", "ours"]
-"""Whose reading it is: ``vendor``: NVIDIA publishes the action; ``ours``: it was worked out and is unproven."""
+Maturity = Literal["vendor", "ours", "reported"]
+"""Whose reading it is: ``vendor``: NVIDIA publishes the action; ``ours``: it was worked out and is unproven;
+``reported``: somebody says so, and nothing has measured it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ _UNKNOWN: Final = Meaning("gpu", "support")
 MISSING: Final = "gpu-missing"
 """A GPU of ours that is not on the host's bus."""
 NOT_JOINED: Final = "fabric-not_joined"
+TENANT_WORD: Final = "tenant-word"
 _STATES: Final = {
     MISSING: "the GPU is not there",
     "sxid-fatal": "a switch of the fabric has a fatal error",
@@ -104,6 +106,7 @@ _STATES: Final = {
     "memory-uncorrectable_errors": "uncorrectable memory errors",
     "memory-remap_pending": "a memory row is remapped at the next reset",
     "memory-remap_failed": "a memory row could not be remapped",
+    TENANT_WORD: "a tenant's word",
     NOT_JOINED: "the GPU has not joined its fabric",
     "fabric-failed": "the GPU could not join its fabric",
     "fabric-degraded_bandwidth": "the fabric's bandwidth is degraded",

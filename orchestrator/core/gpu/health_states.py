@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from orchestrator.core.errors import Conflict, one_line
-from orchestrator.core.gpu.health import CLOSING_WORDS, GpuFault, Remedy, closing_fault
+from orchestrator.core.gpu.health import CLOSING_WORDS, TENANT_WORD, GpuFault, GpuSignal, Remedy, closing_fault
 
 HealthState = Literal["healthy", "watch", "unfit", "quarantined"]
 """From the best on."""
@@ -28,12 +28,29 @@ BREAKER_LEAST: Final = 9
 """More than a board has: one host that dies opens no breaker."""
 BREAKER_SHARE: Final = 0.2
 MAX_REASON: Final = 200
+MAX_WORD: Final = 500
+WORDS_WITHIN_S: Final = 7 * 86_400
+MAX_WORDS: Final = 20
+"""Of all tenants on one GPU; the oldest goes."""
 _SHOWN: Final = 3
 _PASSING: Final[frozenset[Remedy]] = frozenset({"watch", "restart_vm", "support"})
 """Of a line in the log: nobody says when it is over."""
 
 Noted = tuple[tuple[str, int], ...]
 """Signals, each with the time that it is told with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantWord:
+    """What a tenant says of a GPU when it gives a VM back that had it."""
+
+    tenant: str
+    text: str
+    at: float
+
+    @property
+    def signal(self) -> GpuSignal:
+        return GpuSignal(name=TENANT_WORD, text=f"{self.tenant}: {self.text}", at=int(self.at))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +80,8 @@ class GpuHealth:
     """Quarantined so that it can be emptied and reset: a reset that goes well ends that."""
     spared: bool = False
     """On watch for a fault that closes GPUs, as the breaker was open."""
+    words: tuple[TenantWord, ...] = ()
+    """Of the last week."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +109,8 @@ def next_health(
     lasting = any(not fault.signal.at or fault.remedy not in _PASSING for fault in counted)
     clean = None if lasting else now if fresh or old.clean_since is None else old.clean_since
     falls = tuple(at for at in old.falls if at + RELAPSES_WITHIN_S > now)
-    seen = replace(old, clean_since=clean, falls=falls, noted=standing, waived=waived, spared=False)
+    words = tuple(word for word in old.words if word.at + WORDS_WITHIN_S > now)
+    seen = replace(old, clean_since=clean, falls=falls, noted=standing, waived=waived, spared=False, words=words)
     if old.state == "quarantined":
         return seen
     closing = closing_fault(counted)
@@ -108,7 +128,7 @@ def next_health(
         seen = replace(seen, evidence=tuple(fault.signal.words for fault in counted[:_SHOWN]))
     if seen.state == "watch" and clean is not None and clean + CLEAN_S <= now:
         seen = replace(seen, state="healthy", since=now, cause="", evidence=(), by=None, acknowledged=None)
-    return None if seen.state == "healthy" and not (seen.noted or falls or waived) else seen
+    return None if seen.state == "healthy" and not (seen.noted or falls or waived or words) else seen
 
 
 def is_new_fall(before: GpuHealth | None, faults: Sequence[GpuFault]) -> bool:
@@ -180,8 +200,16 @@ def returned(before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *
     cause = one_line(f"returned: {reason or 'no reason given'}", MAX_REASON)
     return GpuHealth(
         state="watch", since=now, cause=cause, evidence=before.evidence, by=by, clean_since=now, noted=standing,
-        waived=standing, acknowledged=by,
+        waived=standing, acknowledged=by, words=before.words,
     )  # fmt: skip
+
+
+def with_word(before: GpuHealth | None, word: TenantWord) -> GpuHealth | None:
+    """None: that tenant has said so of it within a day, which counts once."""
+    old = before or GpuHealth()
+    if any(known.tenant == word.tenant and known.at + CLEAN_S > word.at for known in old.words):
+        return None
+    return replace(old, words=(*old.words, word)[-MAX_WORDS:])
 
 
 def acknowledged(before: GpuHealth | None, *, by: str) -> GpuHealth:

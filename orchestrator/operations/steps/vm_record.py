@@ -19,6 +19,7 @@ from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmState, WantedState
 from orchestrator.core.vms.volume import Volume, shared_files
 from orchestrator.operations.context import Context
+from orchestrator.operations.gpu_health import hear_tenant
 from orchestrator.operations.journal import Suspended
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.ports import remove_ports
@@ -156,6 +157,9 @@ def _release(context: Context) -> None:
     def released(tx: Transaction) -> None:
         for place in held:
             tx.places.let_go(place.id, context.evidence())
+        word, known = context.inputs.get("gpu_was_bad"), tx.vms.find_id(context.subject)
+        if isinstance(word, str) and known is not None:
+            hear_tenant(tx, known, word, tx.time.no_earlier(context.world.clock.now()))
         _forget(tx, context.subject, context.evidence())
         if stuck:  # as they are by now; none gets stuck while this one works on the VM
             _close_stuck(tx, context)

@@ -39,7 +39,7 @@ class KnownHealth:
     """PCI address."""
     health: GpuHealth
     signals: tuple[GpuSignal, ...] = ()
-    """All that its host tells of it now; of one GPU that was asked for alone."""
+    """All that its host tells of it now, and tenants have said; of one GPU that was asked for alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,5 +166,7 @@ def _check_not_reset(tx: Transaction, host: Host, gpu: str) -> None:
 def _known(tx: Transaction, name: str, gpu: str) -> KnownHealth:
     host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
     check_ours(host, gpu)
-    signals = {} if snapshot is None else {seen.address: seen.signals for seen in snapshot.gpus}
-    return KnownHealth(host=name, gpu=gpu, health=host.health_of(gpu) or GpuHealth(), signals=signals.get(gpu, ()))
+    of_gpus = {} if snapshot is None else {seen.address: seen.signals for seen in snapshot.gpus}
+    health = host.health_of(gpu) or GpuHealth()
+    signals = (*of_gpus.get(gpu, ()), *(word.signal for word in health.words))
+    return KnownHealth(host=name, gpu=gpu, health=health, signals=signals)

@@ -39,6 +39,7 @@ from orchestrator.services.vm_checks import (
     check_runs_well,
     check_state,
     known_vm,
+    with_word,
 )
 from orchestrator.services.vms.disk_snapshots import sized_for, source_of
 from orchestrator.services.vms.dry_run import actions_of, xml_of
@@ -230,17 +231,19 @@ class VmService(VmListing):
                 tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
         return replace(vm, spec=spec)
 
-    def delete(self, tenant: str, name: str) -> Started:
-        """Give everything back. A create that still runs is cancelled and undone first."""
+    def delete(self, tenant: str, name: str, word: str | None = None) -> Started:
+        """Give everything back. A create that still runs is cancelled and undone first. ``word``: on its GPUs."""
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
             running = running_operation(tx, vm)
             if vm.state == "deleting" and running is not None:
+                with_word(tx, vm, word, running)
                 return Started(operation=running, name=name, existing=True)
             check_may_delete(tx, vm)
+            inputs = with_word(tx, vm, word, None)
             if running is not None:
                 tx.operations.request_cancel(running)
-            started = self._begin(tx, "delete_lost_vm" if vm.state == "lost" else "delete_vm", vm)
+            started = self._begin(tx, "delete_lost_vm" if vm.state == "lost" else "delete_vm", vm, more=inputs)
             self._set_state(tx, vm.id, "deleting")
         return self._submitted(started)
 

@@ -153,6 +153,10 @@ options:
     description: Power off without asking the guest, for V(stopped).
     type: bool
     default: false
+  gpu_was_bad:
+    description: For V(absent), that its GPU was bad, and how. The GPU gets new VMs last for a day.
+    type: str
+    version_added: 0.3.0
   wait:
     description: Whether to wait for what was begun.
     type: bool
@@ -168,15 +172,11 @@ EXAMPLES = r"""
     memory: 8GiB
     disk: 40GiB
     lease: 30d
-    ssh_keys:
-      - "{{ lookup('ansible.builtin.file', '~/.ssh/id_ed25519.pub') }}"
-    labels:
-      team: vision
+    ssh_keys: ["{{ lookup('ansible.builtin.file', '~/.ssh/id_ed25519.pub') }}"]
+    labels: {team: vision}
 
 - name: Stop it over the weekend
-  vgpuctl.cloud.vm:
-    name: train
-    state: stopped
+  vgpuctl.cloud.vm: {name: train, state: stopped}
 
 - name: Delete it
   vgpuctl.cloud.vm:
@@ -274,8 +274,7 @@ def _check_same(site, vm):
     own = {card["network"]: (card["address"], card["address6"]) for card in vm["cards"]}
     has = {name: text for name, text in addresses.items() if set(text.split(",")) <= set(own.get(name, ()))}
     different = differing(vm, given(params, SHAPE)) or differing({**dict.fromkeys(addresses), **has}, addresses)
-    keys = params["ssh_keys"]
-    if not different and keys is not None and _material(keys) != _material(vm["ssh_keys"]):
+    if not different and params["ssh_keys"] is not None and _material(params["ssh_keys"]) != _material(vm["ssh_keys"]):
         different = "it has other SSH keys"
     if not different and params["user_data"] is not None and not vm["has_user_data"]:
         different = "it was made without user data"
@@ -344,7 +343,8 @@ def _change(site, vm):
 
 def _delete(site, vm):
     if vm and not site.check_mode:
-        started = site.delete("vms", vm["name"], unknown="vm.unknown", tenant=site.tenant)
+        said = given(site.params, ["gpu_was_bad"])
+        started = site.delete("vms", vm["name"], unknown="vm.unknown", tenant=site.tenant, **said)
         if site.params["wait"]:
             site.wait(started)
     return answer(_shown(vm), {}, vm={})
@@ -391,7 +391,7 @@ def main():
         "wait": {"type": "bool", "default": True},
     }
     exclusive = [("memory", "memory_mib"), ("disk", "disk_bytes"), ("lease", "lease_s", "until")]
-    typed = {name: {"type": "str"} for name in ("tenant", *TYPED)}
+    typed = {name: {"type": "str"} for name in ("tenant", "gpu_was_bad", *TYPED)}
     run({**FORM, **own, **typed}, _work, mutually_exclusive=exclusive)
 
 
