@@ -106,6 +106,9 @@ def test_one_of_which_something_new_is_told_after_its_reset_is_quarantined(
     assert health(plane, gpu).state == "quarantined"
     assert "its reset failed: " in health(plane, gpu).cause
     assert again.words in health(plane, gpu).cause
+    assert health(plane, gpu).evidence == (again.words,), "not what had it reset"
+    (failed,) = (one for one in plane.services.tenancy.audit.list(limit=20) if one.action == "reset_failed")
+    assert failed.outcome.endswith(f"; {again.words}")
 
 
 def test_one_that_does_not_come_back_from_its_reset_is_quarantined_and_the_operation_tells_why(
@@ -121,7 +124,7 @@ def test_one_that_does_not_come_back_from_its_reset_is_quarantined_and_the_opera
     plane.hosts.strike = no_fault
     assert ended.state == "stuck"
     assert "reads as ff" in health(plane, gpu).cause
-    assert health(plane, gpu).state == "quarantined"
+    assert (health(plane, gpu).state, health(plane, gpu).evidence) == ("quarantined", ("PCI",))
 
 
 def test_what_a_person_has_quarantined_stays_so_after_a_reset_that_went_well(plane: ControlPlane) -> None:

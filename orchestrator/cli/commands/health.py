@@ -19,7 +19,7 @@ from orchestrator.cli.progress import follow
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, render_table, show_list, time
 from orchestrator.cli.tree import new_group
-from orchestrator.core.gpu.health_states import HealthState
+from orchestrator.core.gpu.health_states import RESET_FAILED, HealthState
 from orchestrator.core.units import MIB, times
 
 app = new_group("GPUs that fall ill: states, rules, your word.")
@@ -106,6 +106,7 @@ _ENDS: Final = {
 
 def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
     ends = _ENDS[answer["state"]]
+    failed = answer["state"] == "quarantined" and answer["cause"].startswith(RESET_FAILED)
     details = [
         ("GPU", f"{shown(answer['host'])} {shown(answer['gpu'])}"),
         ("state", shown(answer["state"])),
@@ -116,7 +117,8 @@ def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
         ("without a new fault since", show_time(answer["clean_since"])),
         ("unfit in a week", times(answer["became_unfit"])),
         ("ends by", shown(None) if ends is None else ends.format(host=answer["host"], gpu=answer["gpu"])),
-        *([("next", line) for line in _next_steps(answer)] if answer["state"] == "unfit" else []),
+        *[("evidence", shown(line)) for line in (answer["evidence"] if failed else ())],
+        *[("next", line) for line in (_after_reset(answer) if failed else _next_steps(answer))],
     ]
     signals = (
         render_table(answer["signals"], SIGNAL_COLUMNS, width()) if answer["signals"] else ["nothing is told of it"]
@@ -126,11 +128,25 @@ def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
 
 def _next_steps(answer: Mapping[str, Any]) -> list[str]:
     """Commands that help, in their order."""
+    if answer["state"] != "unfit":
+        return []
     host, gpu = answer["host"], answer["gpu"]
     helps = {signal["helps"] for signal in answer["signals"] if not signal["waived"]}
     if "reboot_host" in helps or not answer["signals"]:
         return [f"vgpuctl host drain {host}", f"reboot host {host}", f"vgpuctl host uncordon {host}"]
     return [f"vgpuctl health empty {host} {gpu}", f"vgpuctl health reset {host} {gpu}"]
+
+
+def _after_reset(answer: Mapping[str, Any]) -> list[str]:
+    """Of one that failed, for a person: the host's GPUs beside it serve on, so nothing reboots it by itself."""
+    host, gpu = answer["host"], answer["gpu"]
+    return [
+        f"nvidia-bug-report.sh on host {host}, before its reboot",
+        f"vgpuctl host drain {host}",
+        f"reboot host {host}",
+        f"vgpuctl host uncordon {host}",
+        f"vgpuctl health return {host} {gpu} --reason 'its host was rebooted'",
+    ]
 
 
 @app.command("quarantine")

@@ -28,11 +28,14 @@ BREAKER_LEAST: Final = 9
 """More than a board has: one host that dies opens no breaker."""
 BREAKER_SHARE: Final = 0.2
 MAX_REASON: Final = 200
+MAX_EVIDENCE: Final = 20
+RESET_FAILED: Final = "its reset failed"
 MAX_WORD: Final = 500
 WORDS_WITHIN_S: Final = 7 * 86_400
 MAX_WORDS: Final = 20
 """Of all tenants on one GPU; the oldest goes."""
 _SHOWN: Final = 3
+_OUTPUT_LINES: Final = 5
 _PASSING: Final[frozenset[Remedy]] = frozenset({"watch", "restart_vm", "support"})
 """Of a line in the log: nobody says when it is over."""
 
@@ -64,7 +67,8 @@ class GpuHealth:
     cause: str = ""
     """Why, for people."""
     evidence: tuple[str, ...] = ()
-    """What was told of it last, the worst first."""
+    """What was told of it last, the worst first; after a reset that failed, what was told since it began, and the last
+    lines that the step said."""
     by: str | None = None
     """Who said so; null: the rules."""
     clean_since: float | None = None
@@ -181,10 +185,16 @@ def went_well(before: GpuHealth, now: float) -> GpuHealth:
     )  # fmt: skip
 
 
-def failed_reset(before: GpuHealth | None, now: float, *, by: str, why: str) -> GpuHealth:
-    """It stays quarantined, and nobody has seen that yet."""
-    cause = one_line(f"its reset failed: {why}", MAX_REASON)
-    return replace(quarantined(before, now, by=by, reason=cause), acknowledged=None)
+def failed_reset(
+    before: GpuHealth | None, now: float, *, by: str, why: str, signals: Sequence[GpuSignal], output: str
+) -> GpuHealth:
+    """It stays quarantined, and nobody has seen that yet. ``signals``: told since its reset began; ``output``: of
+    what failed, of any length."""
+    cause = one_line(f"{RESET_FAILED}: {why}", MAX_REASON)
+    newest = [signal.words for signal in signals[-MAX_EVIDENCE:]]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    evidence = tuple(one_line(line, MAX_WORD) for line in (*newest, *lines[-_OUTPUT_LINES:]))
+    return replace(quarantined(before, now, by=by, reason=cause), acknowledged=None, evidence=evidence)
 
 
 def returned(before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *, by: str, reason: str) -> GpuHealth:

@@ -6,6 +6,7 @@ anew, and its virtual functions are switched as they were."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +14,7 @@ from orchestrator.core.actions.host_actions import BindVfio, RestoreDriver, SetM
 from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
 from orchestrator.core.gpu.health import GpuSignal, closing_fault
 from orchestrator.core.gpu.health_states import failed_reset, not_waived, went_well
-from orchestrator.core.hosts.snapshot import GpuSnapshot
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.gpu_health import ACTOR, gpu_faults, users_of_gpu
 from orchestrator.operations.step import Step
@@ -149,15 +150,31 @@ def mark_failed(context: Context) -> None:
 
 
 def _mark(context: Context, *, mends: bool) -> None:
-    """Why its reset has failed. One whose reset was cancelled is as before; so is one that a person quarantined."""
+    """Why its reset has failed, and what its host tells of it since then: a reboot forgets that. One whose reset was
+    cancelled is as before; so is one that a person quarantined."""
+    with suppress(WorldError):  # else what was seen last has to do
+        context.observe()
     with context.begin() as tx:
         error = tx.operations.get(context.operation_id).operation.error or {}
         host, gpu = tx.hosts.get(context.host_name), context.text("gpu")
         before = host.health_of(gpu)
         if before is not None and (before.mends or before.by == ACTOR) and "message" in error:
             now = tx.time.no_earlier(context.world.clock.now())
-            after = failed_reset(before, now, by=ACTOR, why=str(error["message"]))
+            why, output = str(error["message"]), str(error.get("details") or "")
+            new = _new_signals(context, tx.hosts.snapshot(host.name))
+            after = failed_reset(before, now, by=ACTOR, why=why, signals=new, output=output)
             tx.gpu_health.put(host.name, gpu, replace(after, mends=mends), changed=True)
+            outcome = "; ".join((after.cause, *after.evidence))
+            tx.audit.append(at=now, actor=ACTOR, action="reset_failed", subject=f"{host.name}/{gpu}", outcome=outcome)
+
+
+def _new_signals(context: Context, snapshot: HostSnapshot | None) -> list[GpuSignal]:
+    """Of the GPU, since its reset began."""
+    known = context.inputs.get("signals")
+    before = [tuple(signal) for signal in known] if isinstance(known, list) else []
+    seen = () if snapshot is None else snapshot.gpus
+    of_gpu = (signal for gpu in seen if gpu.address == context.text("gpu") for signal in gpu.signals)
+    return [signal for signal in of_gpu if (signal.name, signal.at) not in before]
 
 
 CHECK_EMPTY = Step(name="gpu_empty.1", title="it is empty", do=_check_empty, undo=_left_to_a_person)

@@ -229,6 +229,7 @@ class CardService:
                 "model": model_name(seen),
                 "driver": seen.driver,
                 "mig": seen.mig_enabled is True,
+                "signals": [[signal.name, signal.at] for signal in seen.signals],
             }
             operation = begin_on_host(tx, standing, "reset_gpu", of_gpu, clock=self.clock, ids=self.ids)
         return self._submitted(operation, host)

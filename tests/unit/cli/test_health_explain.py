@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``health explain`` says of a GPU whose reset failed: the evidence, and the commands of a person."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from orchestrator.api.schemas.gpu_health import GpuHealthAnswer
+from orchestrator.cli.commands.health import _gpu_lines
+from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.health_states import MAX_EVIDENCE, GpuHealth, failed_reset, quarantined
+from orchestrator.services.hosts.gpu_health import KnownHealth
+
+
+def lines(health: GpuHealth) -> str:
+    answer = GpuHealthAnswer.of(KnownHealth(host="gpu-1", gpu="0000:41:00.0", health=health))
+    return "\n".join(_gpu_lines(answer.model_dump(mode="json")))
+
+
+def test_of_a_reset_that_failed_it_shows_the_evidence_and_the_reboot_by_hand() -> None:
+    signals = [GpuSignal(name="xid-79", text="fell\x1b off the bus", at=7)]
+    failed = failed_reset(None, 9.0, by="health", why="it reads as ff", signals=signals, output="one\n\ntwo\x07\n")
+    shown = lines(failed)
+    assert all(line in shown for line in ("Xid 79: fell  off the bus", "one", "two"))
+    assert "\x1b" not in shown
+    order = [shown.rindex(step) for step in ("nvidia-bug-report.sh", "host drain", "reboot host", "health return")]
+    assert order == sorted(order)
+    assert "reboot host" not in lines(quarantined(None, 9.0, by="eva", reason="fan 3 is loud"))
+
+
+def test_what_is_kept_of_a_failed_reset_is_bounded() -> None:
+    signals = [GpuSignal(name=f"xid-{number}", text="x" * 200, at=number) for number in range(500)]
+    failed = failed_reset(None, 9.0, by="health", why="y" * 9000, signals=signals, output="z" * 90_000)
+    assert len(failed.evidence) == MAX_EVIDENCE + 1
+    assert failed.evidence[-2].startswith("Xid 499"), "the newest"
+    assert sum(map(len, asdict(failed)["evidence"])) < 6000
