@@ -20,6 +20,7 @@ from orchestrator.client.version import VERSION
 from orchestrator.core.advice.gpu_map import use_of
 from orchestrator.core.gpu.health_states import HealthState
 from orchestrator.core.gpu.licence import LicenceState
+from orchestrator.core.gpu.power import SCOPES
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.vms.backup_policy import VmBackupState
@@ -87,6 +88,7 @@ class _Pool(Collector):
         yield from self._storage([info.snapshot for info in hosts if info.snapshot is not None])
         yield from self._gpus({(info.host.name, gpu) for info in hosts for gpu in info.host.managed_gpus})
         yield from self._health()
+        yield from self._power()
         yield from self._fits()
         yield self._backups()
         findings = GaugeMetricFamily("vgpuctl_findings", "What differs on hosts, by its code", labels=["code"])
@@ -173,6 +175,28 @@ class _Pool(Collector):
         yield family
         opened = pool.breaker.opened is not None
         yield GaugeMetricFamily("vgpuctl_health_breaker_open", "1: rules close no GPU", value=opened)
+
+    def _power(self) -> Iterator[GaugeMetricFamily]:
+        """Budgets of a scope added up: none is named here, 'vgpuctl power show' names them."""
+        watts = GaugeMetricFamily(
+            "vgpuctl_power_watts", "Of GPUs whose power can be limited, in watts", labels=["scope", "what"]
+        )
+        over = GaugeMetricFamily(
+            "vgpuctl_power_budgets_exceeded", "Budgets whose GPUs take more, together", labels=["scope"]
+        )
+        silent = GaugeMetricFamily(
+            "vgpuctl_power_gpus_silent", "GPUs under budgets whose host does not tell their limit", labels=["scope"]
+        )
+        uses = self._services.power.report().budgets
+        for scope in SCOPES:
+            its = [use for use in uses if use.scope == scope]
+            budgets = [use for use in its if use.watts is not None]
+            watts.add_metric([scope, "budget"], sum(use.watts or 0 for use in budgets))
+            watts.add_metric([scope, "granted"], sum(use.granted_watts for use in its))
+            watts.add_metric([scope, "drawn"], sum(use.drawn_watts for use in its))
+            over.add_metric([scope], sum(use.drawn_watts > (use.watts or 0) for use in budgets))
+            silent.add_metric([scope], sum(use.silent for use in budgets))
+        yield from (watts, over, silent)
 
     def _fits(self) -> Iterator[GaugeMetricFamily]:
         """Of what a tenant alone has nothing: its names are its own."""

@@ -53,9 +53,9 @@ class HealthCalls(SiteCalls):
     def reset_health_breaker(self) -> models.PoolHealth:
         return self._post(path_of("gpu-health", "reset-breaker"))
 
-    def power(self) -> models.Power:
-        """``budgets`` with what GPUs may take and take now, ``gpus`` that have a cap."""
-        return self._get(path_of("power"))
+    def power(self, host: str | None = None) -> models.Power:
+        """``budgets`` with what GPUs may take and take now, ``gpus`` that have a cap, or all of a host."""
+        return self._get(path_of("power"), host=host)
 
     def set_power_budget(self, scope: str, name: str, watts: int | None) -> models.Power:
         """``scope``: host, rack or site, whose name is empty. None: there is none any more."""

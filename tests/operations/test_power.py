@@ -6,17 +6,19 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.api.metrics import pool_families
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.actions.vgpu_settings import SetPowerLimit
 from orchestrator.core.errors import Denied, InvalidInput, NotFound, Retryable, Unknown, VgpuctlError
 from orchestrator.core.gpu.power import SITE, Budget
 from orchestrator.core.hosts.host import Host
 from orchestrator.reconcile.power import PowerKeeper
+from orchestrator.services.hosts.power import PowerService
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
 from tests.fakes.fake_gpu_settings import LIMITS
 from tests.fakes.fake_host import FakeHosts
@@ -136,6 +138,58 @@ def test_a_host_that_does_not_answer_keeps_what_it_was_granted_and_the_others_sh
     assert all(watts == 250 for (host, _), watts in site.limits().items() if host == T4_HOST)
     assert sum(site.limits().values()) <= 250 * len(gpus)
     assert all(watts > 250 for (host, _), watts in site.limits().items() if host == L40S_HOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingPower(PowerService):
+    """It knows what GPUs of a site draw without readings."""
+
+    site: Site
+
+    def drawn(self, hosts: set[str]) -> dict[tuple[str, str], float]:
+        return self.site.drawn(hosts)
+
+
+def drawing(site: Site) -> DrawingPower:
+    power = site.plane.services.power
+    return DrawingPower(store=power.store, clock=power.clock, readings=power.readings, site=site)
+
+
+def test_metrics_tell_of_budgets_that_are_exceeded_and_of_gpus_whose_host_is_silent(site: Site) -> None:
+    power = drawing(site)
+    services, gpus = replace(site.plane.services, power=power), sorted(site.limits())
+
+    def told(name: str, *labels: str) -> float:
+        families = {family.name: family for family in pool_families(services)}
+        values = {tuple(one.labels.values()): one.value for one in families[name].samples}
+        return values[labels]
+
+    assert told("vgpuctl_power_budgets_exceeded", "site") == 0, "there is none"
+    site.loads = dict.fromkeys(gpus, MOST)
+    power.set_budget(SITE, 250 * len(gpus))
+    assert told("vgpuctl_power_budgets_exceeded", "site") == 1, "nothing is limited yet"
+    site.rounds(site.keeper())
+    assert told("vgpuctl_power_budgets_exceeded", "site") == 0
+    totals = [told("vgpuctl_power_watts", "site", what) for what in ("budget", "granted", "drawn")]
+    assert totals == [250 * len(gpus)] * 3
+    assert told("vgpuctl_power_gpus_silent", "site") == 0
+    site.plane.machine(T4_HOST).away = 1_000
+    site.rounds(site.keeper(), 1)
+    assert told("vgpuctl_power_gpus_silent", "site") == len(site.plane.machine(T4_HOST).gpus)
+
+
+def test_all_gpus_of_a_host_are_told_of_with_cap_limit_and_draw(site: Site) -> None:
+    power = drawing(site)
+    first, *_ = (gpu.address for gpu in site.plane.machine(L40S_HOST).gpus)
+    power.set_cap(L40S_HOST, first, LEAST)
+    site.rounds(site.keeper())
+    assert [row.gpu for row in power.report().gpus] == [first], "without a host those with a cap alone"
+    rows = {row.gpu: (row.cap_watts, row.limit_watts, row.drawn_watts) for row in power.report(L40S_HOST).gpus}
+    assert len(rows) == len(site.plane.machine(L40S_HOST).gpus)
+    assert rows.pop(first) == (LEAST, LEAST, IDLE_W)
+    assert set(rows.values()) == {(None, MOST, IDLE_W)}
+    with pytest.raises(NotFound):
+        power.report("nowhere")
 
 
 def test_what_an_older_pass_sends_late_is_refused(site: Site) -> None:

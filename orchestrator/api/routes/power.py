@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from orchestrator.api.routes.gpus import AddressInPath, HostInPath
+from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.power import GpuCapBody, PowerAnswer, PowerBudgetBody
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.gpu.pci import parse_pci_address
 
 router = APIRouter(prefix="/power", tags=["gpus"])
 
+HostFilter = Annotated[str | None, Query(max_length=MAX_NAME, description="All GPUs of this host, with a cap or not")]
+
 
 @router.get("")
-def get(services: ServicesOf) -> PowerAnswer:
-    """Get budgets of power. With what their GPUs may take and take now, and which GPUs have a cap."""
-    return PowerAnswer.of(services.power.report())
+def get(services: ServicesOf, host: HostFilter = None) -> PowerAnswer:
+    """Get budgets of power. With what their GPUs may take and take now, and GPUs with a cap, or all of a host."""
+    return PowerAnswer.of(services.power.report(host))
 
 
 @router.post("/budgets")

@@ -11,7 +11,7 @@ from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.gpu.power import Budget, Scope
 from orchestrator.core.hosts.pool import MAX_NAME
-from orchestrator.services.hosts.power import CappedGpu, PowerReport, PowerUse
+from orchestrator.services.hosts.power import LimitedGpu, PowerReport, PowerUse
 
 _MAX_GPU_W: Final = 10_000
 _MAX_BUDGET_W: Final = 2**31 - 1
@@ -42,8 +42,8 @@ class PowerUseAnswer(CopiedAnswer, copies=PowerUse):
     """GPUs of the site, a rack or a host, and their power."""
 
 
-class CappedGpuAnswer(CopiedAnswer, copies=CappedGpu):
-    """A GPU that has a cap or is limited."""
+class LimitedGpuAnswer(CopiedAnswer, copies=LimitedGpu):
+    """A GPU whose power can be limited."""
 
 
 class PowerAnswer(AnswerBody):
@@ -51,11 +51,11 @@ class PowerAnswer(AnswerBody):
 
     budgets: tuple[PowerUseAnswer, ...]
     """By scope and name, and the site whether it has one or not."""
-    gpus: tuple[CappedGpuAnswer, ...]
-    """Those with a cap of their own, by host and address."""
+    gpus: tuple[LimitedGpuAnswer, ...]
+    """Those with a cap of their own, or all of the host that was asked for, by host and address."""
 
     @classmethod
     def of(cls, report: PowerReport) -> PowerAnswer:
         return cls(
-            budgets=tuple(map(PowerUseAnswer.of, report.budgets)), gpus=tuple(map(CappedGpuAnswer.of, report.gpus))
+            budgets=tuple(map(PowerUseAnswer.of, report.budgets)), gpus=tuple(map(LimitedGpuAnswer.of, report.gpus))
         )

@@ -24,24 +24,26 @@ _WATTS: Final = re.compile(r"([0-9]{1,7})(?:\.([0-9]{1,3}))? ?(W|kW|MW)?", re.IG
 _UNITS: Final = {"w": 1, "kw": 1_000, "mw": 1_000_000}
 
 
-def _watts(number: int) -> str:
-    return f"{number} W"
+def _watts(number: int | None) -> str:
+    return shown(None) if number is None else f"{number} W"
 
 
 BUDGET_COLUMNS: Final = (
     field("SCOPE", "scope", Fit.WHOLE),
     Column("NAME", lambda row: shown(row["name"] or None), Fit.WHOLE),
-    Column("BUDGET", lambda row: shown(None) if row["watts"] is None else _watts(row["watts"])),
+    Column("BUDGET", lambda row: _watts(row["watts"])),
     Column("MAY TAKE", lambda row: _watts(row["granted_watts"])),
     Column("TAKE", lambda row: _watts(row["drawn_watts"])),
     field("GPUS", "gpus"),
     field("FIXED", "fixed"),
+    field("SILENT", "silent"),
 )
 CAP_COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE),
     field("GPU", "gpu", Fit.WHOLE),
     Column("CAP", lambda row: _watts(row["cap_watts"])),
-    Column("LIMIT", lambda row: shown(None) if row["limit_watts"] is None else _watts(row["limit_watts"])),
+    Column("LIMIT", lambda row: _watts(row["limit_watts"])),
+    Column("TAKES", lambda row: _watts(row["drawn_watts"])),
 )
 
 
@@ -63,14 +65,19 @@ def parse_watts(text: str, none: str) -> int | None:
 
 
 @app.command("show")
-def show_power(ctx: typer.Context) -> None:
+def show_power(
+    ctx: typer.Context,
+    host: Annotated[
+        str | None, typer.Option("--host", help="All GPUs of it, with a cap or not.", autocompletion=hosts)
+    ] = None,
+) -> None:
     """Show budgets of power, and GPUs with a cap.
 
     What GPUs may take is the sum of their limits. FIXED are those that keep theirs: a VM has all of them, or their host
-    does not answer.
+    does not answer, which SILENT counts.
     """
     session = session_of(ctx)
-    answer = session.client.power()
+    answer = session.client.power(host)
     show(answer, session.format, lambda: _lines(answer))
 
 

@@ -36,26 +36,30 @@ class PowerUse:
     """How many lie within it."""
     fixed: int
     """Of those, how many keep the limit that they have: their host does not answer, or a VM has all of them."""
+    silent: int
+    """Of the fixed, how many whose host does not answer: which limit they have is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CappedGpu:
+class LimitedGpu:
     """In watts."""
 
     host: str
     """Name of the host."""
     gpu: str
     """PCI address."""
-    cap_watts: int
-    """That an operator gave it."""
+    cap_watts: int | None
+    """That an operator gave it; None: none."""
     limit_watts: int | None
     """That it has, as last observed; None: its driver does not have it."""
+    drawn_watts: int | None
+    """What it takes now; None: nothing tells."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerReport:
     budgets: tuple[PowerUse, ...]
-    gpus: tuple[CappedGpu, ...]
+    gpus: tuple[LimitedGpu, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,32 +128,45 @@ class PowerService:
         drawn = ((key, reading.get("gpu_power_watts")) for key, reading in self.readings.of_gpus(hosts).items())
         return {key: watts for key, watts in drawn if watts is not None}
 
-    def report(self) -> PowerReport:
-        """Of each budget, and of the site; GPUs with a cap."""
+    def report(self, host: str | None = None) -> PowerReport:
+        """Of each budget, and of the site; GPUs with a cap, or all of a host whose power can be limited.
+
+        :raises NotFound: ``host.unknown``"""
         with self.store.read() as tx:
+            if host is not None:
+                tx.hosts.get(host)
             budgets, known, hosts = tx.power.budgets(), tx.power.all(), tx.hosts.list()
-        gpus = powers_of(hosts, known, {SITE: 0, **budgets}, self.drawn({host for host, _ in known}))
+        drawn = self.drawn({name for name, _ in known})
+        gpus = powers_of(hosts, known, {SITE: 0, **budgets}, drawn)
+        silent = {each.name for each in hosts if _is_silent(each)}
         shown: dict[Budget, int | None] = {SITE: None, **budgets}
-        capped = (
-            CappedGpu(host=host, gpu=gpu, cap_watts=power.cap, limit_watts=power.now)
-            for (host, gpu), power in known.items()
-            if power.cap is not None
-        )
-        uses = (_use(budget, shown[budget], gpus) for budget in sorted(shown))
-        return PowerReport(budgets=tuple(uses), gpus=tuple(capped))
+        limited = (
+            LimitedGpu(
+                host=key[0], gpu=key[1], cap_watts=power.cap, limit_watts=power.now,
+                drawn_watts=round(drawn[key]) if key in drawn else None,
+            )
+            for key, power in known.items()
+            if (power.cap is not None if host is None else key[0] == host)
+        )  # fmt: skip
+        uses = (_use(budget, shown[budget], gpus, silent) for budget in sorted(shown))
+        return PowerReport(budgets=tuple(uses), gpus=tuple(limited))
 
 
 def words(budget: Budget) -> str:
     return "the site" if budget == SITE else f"{budget.scope} {budget.name}"
 
 
-def _use(budget: Budget, watts: int | None, gpus: list[GpuPower]) -> PowerUse:
+def _use(budget: Budget, watts: int | None, gpus: list[GpuPower], silent: set[str]) -> PowerUse:
     within = [gpu for gpu in gpus if budget in gpu.budgets]
     return PowerUse(
         scope=budget.scope, name=budget.name, watts=watts, granted_watts=sum(gpu.counts for gpu in within),
         drawn_watts=round(sum(gpu.drawn or 0.0 for gpu in within)), gpus=len(within),
-        fixed=sum(gpu.fixed for gpu in within),
+        fixed=sum(gpu.fixed for gpu in within), silent=sum(gpu.key[0] in silent for gpu in within),
     )  # fmt: skip
+
+
+def _is_silent(host: Host) -> bool:
+    return host.state != "ready" or host.restored == "unseen"
 
 
 def powers_of(
@@ -169,5 +186,5 @@ def _power_of(host: Host, gpu: str, power: KnownPower, budgets: Mapping[Budget, 
         most=power.cap or power.default,
         counts=power.most if power.now is None else max(power.now, power.granted or 0),
         drawn=drawn,
-        fixed=power.now is None or host.state != "ready" or host.restored == "unseen",
+        fixed=power.now is None or _is_silent(host),
     )

@@ -141,6 +141,7 @@ async def _host(request: Request, refused: RefusedAct | None) -> Response:
     if (part := part_of(request)) != READINGS:
         values["host"] = await api.get(path_of("hosts", name))
         values["gpus"] = _drawn((await api.get("/v1/gpu-map", host=name))["gpus"])
+        values["power"] = (await api.get("/v1/power", host=name))["gpus"]
         values["vms"] = await api.get("/v1/vms", host=name)
         values["turns"], values["comes"] = await _turns(api, name)
         values["may_drain"] = not any(

@@ -143,3 +143,18 @@ def test_the_map_says_how_busy_each_gpu_is_as_the_api_does_and_no_tenant_is_told
     (mine,) = site.api(own).get("/v1/gpu-map").json()["gpus"]
     assert (mine["utilization_ratio"], mine["memory_used_bytes"]) == (None, None)
     assert "busy" not in shown(site.logged_in(own).get("/web/map").text)
+
+
+def test_a_host_s_page_tells_cap_limit_and_draw_of_its_gpus_as_the_api_does(site: Site) -> None:
+    gpu, token = site.plane.machine("t4").gpus[0].address, site.token("*", "read-only")
+    site.plane.findings.observe("t4")
+    site.plane.services.power.set_cap("t4", gpu, 150)
+    send_frames(site)
+    row = next(
+        row for row in site.api(token).get("/v1/power", params={"host": "t4"}).json()["gpus"] if row["gpu"] == gpu
+    )
+    told = " ".join(f"{row[name]} W" for name in ("cap_watts", "limit_watts", "drawn_watts"))
+    page = shown(site.logged_in(token).get("/web/hosts/t4").text)
+    assert "GPU Cap Limit Takes" in page
+    assert f"{gpu} {told}" in page
+    assert row["cap_watts"] == 150

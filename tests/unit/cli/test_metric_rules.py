@@ -67,6 +67,14 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f'vgpuctl_gpu_clock_limited_seconds_total{{{GPU},reason="thermal"}}': "0+30x99"},
         {f'vgpuctl_gpu_clock_limited_seconds_total{{{GPU},reason="low_utilization"}}': "0+30x99"},
     ),
+    "PowerOverBudget": (
+        {'vgpuctl_power_budgets_exceeded{scope="rack"}': "1x99"},
+        {'vgpuctl_power_budgets_exceeded{scope="rack"}': "0x99"},
+    ),
+    "PowerLimitsUnknown": (
+        {'vgpuctl_power_gpus_silent{scope="site"}': "8x99"},
+        {'vgpuctl_power_gpus_silent{scope="site"}': "0x99"},
+    ),
     "GpuPcieDowngraded": (
         {f"vgpuctl_gpu_pcie_link_width{{{GPU}}}": "8x99", f"vgpuctl_gpu_pcie_link_width_max{{{GPU}}}": "16x99"},
         {f"vgpuctl_gpu_pcie_link_width{{{GPU}}}": "16x99", f"vgpuctl_gpu_pcie_link_width_max{{{GPU}}}": "16x99"},
