@@ -212,7 +212,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "volume list": ("volume list",),
     "volume show": ("volume show data",),
     "volume set": ("volume set data --label Team=vision",),
-    "volume attach": ("volume attach data train",),
+    "volume attach": ("volume attach data train", "volume attach data worker --read-only"),
     "volume detach": ("volume detach data train",),
     "vm resize-disk": ("vm resize-disk train --size 80G",),
     "volume resize": ("volume resize data --size 40G",),

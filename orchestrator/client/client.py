@@ -194,9 +194,10 @@ class Client(HealthCalls):
     def delete_volume(self, name: str, tenant: str) -> models.Started:
         return self._delete(path_of("volumes", name), tenant=tenant)
 
-    def attach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
+    def attach_volume(self, name: str, vm: str, tenant: str, *, read_only: bool = False) -> models.Started:
         """To a VM, which may run."""
-        return self._post(path_of("volumes", name, "attach"), {"vm": vm}, tenant=tenant)
+        body = {"vm": vm} | ({"read_only": True} if read_only else {})
+        return self._post(path_of("volumes", name, "attach"), body, tenant=tenant)
 
     def detach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
         """From a VM, which may run; what is on it stays."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, FlattenSnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
-from orchestrator.core.actions.volumes import CopyDataVolume, ReplaceDataVolume
+from orchestrator.core.actions.volumes import CopyDataVolume, LinkDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.pool import held_elsewhere, pool_of
 from orchestrator.core.vms.vm import DATA_FILE
@@ -126,6 +126,14 @@ def _replace_data(machine: SimulatedMachine, action: ReplaceDataVolume) -> Actio
     return DONE
 
 
+def _link(machine: SimulatedMachine, action: LinkDataVolume) -> ActionResult:
+    """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``"""
+    _check_may_read(machine, action.of)
+    if machine.owner(f"attached:{action.of}") is not None:
+        raise Conflict("volume.in_use", "a VM has the data volume for writing")
+    return write_file(machine, machine.data, f"data:{action.volume}", _owner(action.volume), 0)
+
+
 def _owner(file: str) -> str:
     return id_of(file.removesuffix(DATA_FILE))
 
@@ -137,4 +145,5 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     RestoreSnapshot: _restore,
     CopyDataVolume: _copy_data,
     ReplaceDataVolume: _replace_data,
+    LinkDataVolume: _link,
 }

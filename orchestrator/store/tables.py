@@ -118,8 +118,9 @@ volumes = Table(
     Column("host", String(63), index=True), Column("vm", String(36), index=True),
     Column("state", String(20), nullable=False), Column("created_at", Float, nullable=False),
     Column("about", JSON(none_as_null=True)), Column("pool", String(23)), Column("max_bytes_per_s", BigInteger),
-    Column("max_iops", BigInteger), Column("snapshot_of", String(36), index=True),
+    Column("max_iops", BigInteger), Column("snapshot_of", String(36), index=True), Column("read_only_of", String(36)),
     Column("encryption", String(8), nullable=False, server_default="none"), UniqueConstraint("tenant", "name"),
+    Index("ix_volumes_readers", "read_only_of", "vm", unique=True),
 )  # fmt: skip
 driver_bundles = Table(
     "driver_bundles", metadata,
@@ -127,7 +128,6 @@ driver_bundles = Table(
     Column("size_bytes", BigInteger, nullable=False), Column("key_id", String(16), nullable=False),
     Column("comment", String, nullable=False), Column("created_at", Float, nullable=False),
 )  # fmt: skip
-
 driver_lock = Table(
     "driver_lock", metadata, Column("id", Integer, primary_key=True), Column("document", JSON, nullable=False)
 )

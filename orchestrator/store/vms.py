@@ -54,6 +54,9 @@ _NAMED: Final = Precompiled(
 REMOVE_VM: Final = Precompiled(delete(vms).where(_ID).returning(*VM_COLUMNS))
 CHANGE_VM: Final = Precompiled(update(vms).where(_ID))
 _CHANGE_BY: Final = Precompiled(update(vms).where(_ID, vms.c.operation == bindparam("its_operation")))
+_END_READING: Final = Precompiled(
+    delete(volumes).where(volumes.c.vm == bindparam("its_vm"), volumes.c.read_only_of.is_not(None))
+)
 _DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _LEFT_BY_POLICIES: Final = Precompiled(
     update(backups).where(backups.c.vm == bindparam("its_vm"), backups.c.policy.is_not(None)).values(policy=None)
@@ -187,6 +190,7 @@ class Vms:
 
     def remove(self, vm_id: str, evidence: Evidence) -> None:
         """With its claims; its data volumes stay, and its backups as if made by hand. Gone already is fine."""
+        self._db.execute(_END_READING, {"its_vm": vm_id})
         self._db.execute(_DETACH, {"its_vm": vm_id})
         drop_claims(self._db, self._usage, vm_id, evidence)
         let_go_of_pool(self._db, vm_id)

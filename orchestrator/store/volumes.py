@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Select, bindparam, delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
@@ -27,11 +27,14 @@ from orchestrator.store.volume_keys import destroy, volume_row
 _ID: Final = volumes.c.id == bindparam("its_id")
 _HOLDS: Final = volumes.c.state != "lost"
 _FREE: Final = (volumes.c.vm.is_(None), volumes.c.state.in_(("new", "ready")))
+_READER: Final = volumes.alias("reader")
+_READ: Final = exists().where(_READER.c.read_only_of == volumes.c.id)
 _ATTACH: Final = (
     update(volumes)
-    .where(_ID, *_FREE, or_(volumes.c.host.is_(None), volumes.c.host == bindparam("on_host")))
+    .where(_ID, *_FREE, ~_READ, or_(volumes.c.host.is_(None), volumes.c.host == bindparam("on_host")))
     .values(vm=bindparam("to_vm"), host=bindparam("on_host"))
 )
+_TO_BE_READ: Final = update(volumes).where(_ID, volumes.c.vm.is_(None), volumes.c.state == "ready")
 OF_HOSTS: Final[Select[Any]] = (
     select(volumes.c.host, func.sum(volumes.c.size_bytes).label("size_bytes"))
     .where(_HOLDS, volumes.c.host.is_not(None))
@@ -64,6 +67,18 @@ class Volumes:
         self._tenants.change(volume.tenant, {}, held_of(volume))
         self._note(volume, "created")
 
+    def add_reader(self, reader: Volume) -> None:
+        """Of a volume that no VM has for writing. :raises ClaimLost: one has, or it is gone"""
+        its = {"its_id": reader.read_only_of}
+        if not self._db.execute(_TO_BE_READ.values(vm=None), its).rowcount:
+            raise ClaimLost(f"volume {reader.name} was changed meanwhile")
+        self.add(reader, None)
+
+    def readers(self, volume_id: str | None = None) -> tuple[Volume, ...]:
+        """Of that volume, else all that there are."""
+        its = volumes.c.read_only_of.is_not(None) if volume_id is None else volumes.c.read_only_of == volume_id
+        return tuple(_volume_of(row) for row in self._db.execute(select(volumes).where(its).order_by(volumes.c.id)))
+
     def find(self, tenant: str, name: str) -> Volume | None:
         row = self._db.execute(select(volumes).where(volumes.c.tenant == tenant, volumes.c.name == name)).one_or_none()
         return None if row is None else _volume_of(row)
@@ -73,10 +88,10 @@ class Volumes:
         return None if row is None else _volume_of(row)
 
     def list(self, *, tenant: str | None = None, host: str | None = None, snapshots: bool = True) -> tuple[Volume, ...]:
-        """By tenant and name. ``snapshots``: of volumes as well."""
+        """By tenant and name. ``snapshots``: of volumes as well, and what VMs read them by."""
         query = select(volumes).order_by(volumes.c.tenant, volumes.c.name)
         if not snapshots:
-            query = query.where(volumes.c.snapshot_of.is_(None))
+            query = query.where(volumes.c.snapshot_of.is_(None), volumes.c.read_only_of.is_(None))
         if tenant is not None:
             query = query.where(volumes.c.tenant == tenant)
         if host is not None:
@@ -129,7 +144,11 @@ class Volumes:
         self._note(after, "resized")
 
     def detach(self, volume_id: str, vm: str) -> None:
-        """Nobody has it, if the VM had it."""
+        """Nobody has it, if the VM had it; what it read another by is gone."""
+        volume = self.find_id(volume_id)
+        if volume is not None and volume.read_only_of is not None and volume.vm == vm:
+            self._note(volume, "detached", vm=vm)
+            self.remove(volume_id)
         its = update(volumes).where(_ID, volumes.c.vm == vm).values(vm=None).returning(volumes)
         for row in self._db.execute(its, {"its_id": volume_id}):
             self._note(_volume_of(row), "detached", vm=vm)
@@ -139,6 +158,9 @@ class Volumes:
         for volume in before:
             stored = self.find_id(volume.id)
             if stored is None or stored.vm != vm:
+                continue
+            if volume.read_only_of is not None:
+                self.remove(volume.id)
                 continue
             self._set(volume.id, host=volume.host, vm=volume.vm, state=volume.state)
             if stored.host is not None and volume.host is None:
@@ -189,6 +211,10 @@ class Volumes:
         self._db.execute(update(volumes).where(_ID).values(**values), {"its_id": volume_id})
 
     def _note(self, volume: Volume, change: str, **details: str) -> None:
+        if volume.read_only_of is not None:  # people know the volume that is read
+            if change not in {"attached", "detached"}:
+                return
+            volume = replace(volume, id=volume.read_only_of, name=volume.name.rpartition("/")[2])
         its = {"tenant": volume.tenant, "host": volume.host, "subject": volume.id, "state": volume.state}
         self._events.note("volume", volume.name, change, **its, **details)
 

@@ -19,6 +19,7 @@ from orchestrator.core.actions.volumes import (
     DetachVolume,
     GrowDataVolume,
     GrowDisk,
+    LinkDataVolume,
     PlugDevices,
     ReplaceDataVolume,
 )
@@ -164,6 +165,14 @@ def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:
         raise Conflict("volume.differs", "the data volume exists with another size")
 
 
+def _link(machine: FakeMachine, action: LinkDataVolume) -> None:
+    if action.of not in machine.data:
+        raise NotFound("volume.missing", "the data volume is not on the host")
+    if machine.data[action.of][1] is not None:
+        raise Conflict("volume.in_use", "a VM has the data volume for writing")
+    machine.data.setdefault(action.volume, (0, None))
+
+
 def _delete_data(machine: FakeMachine, action: DeleteDataVolume) -> None:
     if machine.data.get(action.volume, (0, None))[1] is not None:
         raise Conflict("volume.in_use", "a VM has the data volume")
@@ -269,6 +278,7 @@ def handlers(define: Callable[[FakeMachine, DefineDomain], None]) -> Handlers:
         CreateDataVolume: _create_data,
         CopyDataVolume: _copy_data,
         ReplaceDataVolume: _replace_data,
+        LinkDataVolume: _link,
         DeleteDataVolume: _delete_data,
         AttachVolume: _attach,
         DetachVolume: _detach,

@@ -84,6 +84,7 @@ COMMANDS = (
     "quota list", "quota set default vms=3", "policy list", "policy set default max-lease=8h", "token create --name ci",
     "token show 0123", "token revoke 0123", "audit show 1", "audit export", "operation wait 0123abcd",
     "operation retry 0123abcd", "operation abandon 0123abcd", "operation cancel 0123abcd", "image add more {image}",
+    "image create trained --from-snapshot train/before --no-wait",
     "network remove n", "network driver show", "network driver check", "network driver sign {lock} --name gpu1",
     "driver bundle add {image} --signature {image} --key {image}",
     "host add gpu9 --address a.test --provisioning-key {private} --host-key-fingerprint SHA256:a.test --no-wait",

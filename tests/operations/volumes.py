@@ -162,6 +162,23 @@ def with_running_vm(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+def with_data_set(plane: ControlPlane) -> None:
+    """A volume that a VM has filled, and another VM."""
+    with_made_volume(plane)
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+
+
+def read(plane: ControlPlane, vm: str = "train") -> str | None:
+    return plane.services.volumes.attach("default", "data", vm, read_only=True).operation
+
+
+def with_reader(plane: ControlPlane) -> None:
+    with_data_set(plane)
+    read(plane)
+    plane.engine.drain()
+
+
 CASES = (
     ("create with a new volume", "create_vm", with_volume, create),
     ("create with volumes", "create_vm", with_both, create),
@@ -175,6 +192,9 @@ CASES = (
     ("limit volume of a running vm", "limit_volume", with_running_vm_that_has_it, limit),
     ("delete vm with a volume", "delete_vm", with_running_vm_that_has_it, delete_vm),
     ("delete volume", "delete_volume", with_made_volume, delete),
+    ("read volume", "attach_volume", with_data_set, read),
+    ("end reading a volume", "detach_volume", with_reader, detach),
+    ("delete vm that reads a volume", "delete_vm", with_reader, delete_vm),
     ("create with an encrypted volume", "create_vm", with_encrypted, create),
     ("plug an encrypted volume in", "attach_volume", with_running_vm_and_encrypted, attach),
     ("plug an encrypted volume out", "detach_volume", with_running_vm_that_has_encrypted, detach),

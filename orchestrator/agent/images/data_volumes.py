@@ -29,14 +29,16 @@ from orchestrator.core.actions.volumes import (
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
+    LinkDataVolume,
     ReplaceDataVolume,
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
-from orchestrator.core.hosts.volume_key import MARK, VolumeKey, check_keys, is_encrypted, length_of
+from orchestrator.core.hosts.volume_key import MARK, READS, VolumeKey, check_keys, is_encrypted, length_of
 from orchestrator.core.names import is_name, is_uuid
-from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
+from orchestrator.core.vms.vm import DATA_FILE, MAX_DISK_BYTES, MIN_DISK_BYTES
+from orchestrator.core.vms.volume import is_reader, read_by
 
 CopyFile = Callable[[str | None, Path, Path], None]
 """What is on the first file, of a VM that may run (None: of none), to the second one, which is made."""
@@ -50,7 +52,8 @@ def id_in(file: str) -> str:
     name, _, rest = file.partition(".")
     volume, _, kind = rest.partition(".")
     kinds = {"raw", f"{MARK[1:]}.raw"} if pool is None else {f"{pool}.raw"}
-    if not (is_name(name) and is_uuid(volume) and kind in kinds):
+    read, mark, _ = kind.partition(f"{READS}.raw")
+    if not (is_name(name) and is_uuid(volume) and (kind in kinds or (mark and is_uuid(read)))):
         raise InvalidInput("volume.file_invalid", f"{file} is no data volume's file", hint="NAME.UUID.raw")
     return volume
 
@@ -108,6 +111,7 @@ class DataVolumes:
         path, copied = self._existing(action.volume), self._path(action.copy)
         if path.stat().st_size > action.size_bytes:
             raise Conflict("volume.differs", "the data volume is larger", hint="a volume never shrinks")
+        _check_not_read(path)
         self._check_no_other(path)
         self._check_closed(path)
         closed = partial(self._check_closed, path)  # somebody may start its VM on the host meanwhile
@@ -147,6 +151,24 @@ class DataVolumes:
         if pool_of(path.name) is not None:
             self._pools.check_no_other(path.name, None)
 
+    def link(self, action: LinkDataVolume) -> ActionResult:
+        """:raises NotFound: ``volume.missing``
+        :raises Conflict: ``volume.in_use``: a VM has it for writing; ``volume.differs``, ``host.foreign_file``
+        :raises InvalidInput: ``volume.file_invalid``: it is no name to read that volume by"""
+        volume, path, source = id_in(action.volume), self._path(action.volume), self._existing(action.of)
+        if not is_reader(action.volume) or read_by(action.volume.removesuffix(DATA_FILE)) != action.of:
+            raise InvalidInput("volume.file_invalid", f"{action.volume} reads no {action.of}", hint="look at the host")
+        if (vm := self.user(action.of)) is not None:
+            raise Conflict("volume.in_use", "a VM has the data volume for writing", hint="detach it first", details=vm)
+        if path.exists() or path.is_symlink():
+            self._check_ours(action.volume)
+            if not path.samefile(source):
+                raise Conflict("volume.differs", "the name is that of another file", details=path.name)
+            return ActionResult(changed=False)
+        with self._owned(path, volume):
+            path.hardlink_to(source)
+        return ActionResult(changed=True)
+
     def grow(self, action: GrowDataVolume, for_guest: Callable[[str, Path, int], bool]) -> ActionResult:
         """``for_guest``: makes it larger for a VM that runs with it; False: it does not.
 
@@ -154,6 +176,7 @@ class DataVolumes:
         :raises InvalidInput: ``volume.size_invalid``"""
         path = self._existing(action.volume)
         _check_size(action.size_bytes)
+        _check_not_read(path)
         before, vm = path.stat().st_size, self.user(path.name)
         after = length_of(path.name, action.size_bytes)
         if before > after:
@@ -192,6 +215,7 @@ class DataVolumes:
         vm = self.user(path.name)
         if vm not in {None, action.vm}:
             raise Conflict("volume.in_use", "another VM has the data volume", hint="detach it first", details=vm)
+        _check_not_read(path)
         if pool_of(path.name) is not None:
             self._pools.check_no_other(path.name, action.gone)
             self._pools.hold(path.name, path)
@@ -238,7 +262,8 @@ class DataVolumes:
             if files.is_partial(path):
                 continue
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
-            taken, length, owner = files.taken(path), files.length(path), self._owner(name)
+            taken = 0 if is_reader(name) else files.taken(path)
+            length, owner = files.length(path), self._owner(name)
             volumes.append(FileSnapshot(name=name, size_bytes=taken, owner=owner, length_bytes=length))
         return tuple(volumes)
 
@@ -278,6 +303,14 @@ class DataVolumes:
             raise Conflict(
                 "volume.in_use", "something has the data volume open", hint="stop the VM first", details=str(path)
             )
+
+
+def _check_not_read(path: Path) -> None:
+    """That a file which shall be written, grow or be replaced has no second name, by which VMs read it.
+
+    :raises Conflict: ``volume.in_use``"""
+    if not is_reader(path.name) and path.stat().st_nlink > 1:
+        raise Conflict("volume.in_use", "VMs have the data volume read-only", hint="detach it from them first")
 
 
 def _check_plain(*names: str) -> None:

@@ -43,7 +43,7 @@ from orchestrator.core.actions.disk_snapshots import (
     TakeSnapshot,
 )
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, HostAction, ImageFormat
-from orchestrator.core.actions.volumes import CopyDataVolume, ReplaceDataVolume
+from orchestrator.core.actions.volumes import CopyDataVolume, LinkDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
 
@@ -173,6 +173,7 @@ class SnapshotsOfDisks:
             RestoreSnapshot: self.restore,
             CopyDataVolume: self.copy_data,
             ReplaceDataVolume: self.replace_data,
+            LinkDataVolume: self.storage.data.link,
         }
 
     def _file(self, name: str) -> Path:

@@ -55,7 +55,16 @@ class LimitVolumeBody(StrictForm, example={"max_iops": 500}):
 
 
 class AttachVolumeBody(StrictForm, example={"vm": "train"}):
-    """Which VM the volume is attached to, or taken from."""
+    """Which VM the volume is attached to."""
+
+    vm: Name
+    """Name of a VM of the same tenant."""
+    read_only: bool = False
+    """Whether it only reads it, as others on the volume's host may at the same time."""
+
+
+class DetachVolumeBody(StrictForm, example={"vm": "train"}):
+    """Which VM the volume is taken from."""
 
     vm: Name
     """Name of a VM of the same tenant."""
@@ -81,7 +90,9 @@ class DataVolumeAnswer(AboutAnswer):
     """new: made when it is first attached; copying: a snapshot is copied to it; lost: its host was given up, it can
     only be deleted."""
     vm: str | None
-    """Name of the VM that it is attached to; null: of none."""
+    """Name of the VM that it is attached to, which may write to it; null: of none."""
+    read_by: list[str]
+    """Names of the VMs that it is attached to read-only."""
     host: str | None
     """Where it lies; null: nowhere yet, in a pool, and for a tenant."""
     pool: str | None
@@ -97,7 +108,12 @@ class DataVolumeAnswer(AboutAnswer):
         """``watching``: the reader may know of hosts."""
         one = info.volume
         return cls.copied_about(
-            one, one.about, vm=info.vm, host=one.host if watching else None, pool=one.pool and short_of(one.pool)
+            one,
+            one.about,
+            vm=info.vm,
+            read_by=list(info.read_by),
+            host=one.host if watching else None,
+            pool=one.pool and short_of(one.pool),
         )
 
 
@@ -165,15 +181,15 @@ def attach(
     caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
-    """Attach a volume to a VM, which may run."""
-    return started(response, services.volumes.attach(tenant, name, body.vm), caller.tenants)
+    """Attach a volume to a VM, which may run. One that VMs read is attached to none for writing."""
+    return started(response, services.volumes.attach(tenant, name, body.vm, read_only=body.read_only), caller.tenants)
 
 
 @router.post("/{name}/detach", status_code=202)
 def detach(
     response: Response,
     name: NameInPath,
-    body: AttachVolumeBody,
+    body: DetachVolumeBody,
     services: ServicesOf,
     caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,

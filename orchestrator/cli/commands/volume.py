@@ -32,7 +32,7 @@ from orchestrator.cli.parameters import (
 from orchestrator.cli.progress import follow
 from orchestrator.cli.said import SAID, need_something, said_by, said_of
 from orchestrator.cli.session import format_of, session_of
-from orchestrator.cli.table import Fit, age, field, show_list, size
+from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.domain import MAX_BYTES_PER_S, MIN_BYTES_PER_S, DiskLimits
@@ -47,7 +47,7 @@ COLUMNS = (
     field("TENANT", "tenant", spare=True),
     size("SIZE", "size_bytes"),
     field("STATE", "state", Fit.WHOLE),
-    field("VM", "vm"),
+    Column("VM", lambda volume: shown(volume["vm"] or ", ".join(volume.get("read_by", ())) or None)),
     field("HOST", "host"),
     field("POOL", "pool", spare=True),
     field("ENCRYPTION", "encryption", spare=True),
@@ -124,6 +124,7 @@ def details(volume: Mapping[str, Any]) -> list[str]:
             ("size", show_size(volume["size_bytes"])),
             ("state", shown(volume["state"])),
             ("VM", shown(volume["vm"] or "none")),
+            *([("read by", shown(", ".join(readers)))] if (readers := volume.get("read_by")) else []),
             ("host", shown(volume["host"] or ("any" if volume["pool"] else "that of the first VM that gets it"))),
             ("pool", shown(volume["pool"] or "none")),
             *([("encryption", shown(kind))] if (kind := volume.get("encryption", "none")) != "none" else []),
@@ -214,10 +215,19 @@ def set_volume(
 
 
 @app.command("attach")
-def attach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default", wait: Wait = True) -> None:
+def attach(
+    ctx: typer.Context,
+    name: Name,
+    vm: OfVm,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="The VM only reads it, as others on its host may at the same time.")
+    ] = False,
+    tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:
     """Attach a data volume to a VM, which may run."""
     session = session_of(ctx)
-    started = session.client.attach_volume(name, vm, tenant)
+    started = session.client.attach_volume(name, vm, tenant, read_only=read_only)
     finish(session, name, started, f"{name} is attached to {vm}", session.format, wait=wait)
 
 
@@ -226,7 +236,7 @@ def detach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default",
     """Take a data volume from a VM, which may run; what is on it stays."""
     session = session_of(ctx)
     started = session.client.detach_volume(name, vm, tenant)
-    finish(session, name, started, f"{name} is attached to no VM", session.format, wait=wait)
+    finish(session, name, started, f"{name} is not attached to {vm}", session.format, wait=wait)
 
 
 @app.command("resize")

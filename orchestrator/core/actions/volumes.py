@@ -42,6 +42,20 @@ class DeleteDataVolume(HostAction):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LinkDataVolume(HostAction):
+    """A second name of a data volume's file, by which one VM reads it. One that is there is left as it is. Refused
+    while a VM has the volume for writing."""
+
+    since = 11
+    volume: str
+    """The second name, ``name.id.volume.ro.raw``."""
+    of: str
+
+    def inverse(self) -> HostAction:
+        return DeleteDataVolume(volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttachVolume(HostAction):
     """Write down that the VM has the data volume, so that its domain may take it. Refused while another VM has it, and
     when it is not there, and in a pool while another host may open it."""

@@ -25,6 +25,7 @@ from orchestrator.core.offerings.offering import PAGE_KIB
 from orchestrator.core.overlay import is_address
 from orchestrator.core.vms.network import MAX_CARDS, short_name, tenant_of
 from orchestrator.core.vms.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
+from orchestrator.core.vms.volume import is_reader
 
 _MAX_DEVICES = 64
 _MAX_DATA = 20
@@ -306,6 +307,8 @@ def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
         ET.SubElement(disk, "backingStore")
         ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
         disk.extend(_limits(lower(domain.disk_limits, limits)))
+        if is_reader(name):
+            ET.SubElement(disk, "readonly")
         ET.SubElement(disk, "serial").text = name.partition(".")[0][:20]
         yield disk
 

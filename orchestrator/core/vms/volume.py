@@ -11,7 +11,7 @@ from typing import Any, Literal
 from orchestrator.core.errors import NotFound
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.pool import pool_of
-from orchestrator.core.hosts.volume_key import MARK
+from orchestrator.core.hosts.volume_key import MARK, READS
 from orchestrator.core.labels import NOTHING_SAID, About
 from orchestrator.core.names import near
 from orchestrator.core.vms.vm import DATA_FILE, Vm, VmShape, VmSpec, VolumeLimits
@@ -62,6 +62,9 @@ class Volume:
     It is called ``volume/snapshot``. None: it is none."""
     encryption: VolumeEncryption = "none"
     """Of its file."""
+    read_only_of: str | None = None
+    """Id of the volume that its VM reads by it, as others may: a second name of that one's file, and of no size. It is
+    called ``id/volume``, and gone once its VM does not have it any more. None: it is a volume of its own."""
 
     @property
     def limits(self) -> DiskLimits:
@@ -77,6 +80,8 @@ class Volume:
     def on_hosts(self) -> str:
         """What it is called in a VM's specification: ``name.id``, as one of the same name may come after it, and its
         pool where it lies in one."""
+        if self.read_only_of is not None:
+            return reader_on_hosts(self.name, self.id, self.read_only_of)
         return name_on_hosts(self.name, self.id, self.pool, encrypted=self.encrypted)
 
     @property
@@ -111,6 +116,30 @@ def limited(spec: VmSpec, volumes: Iterable[Volume]) -> VmSpec:
 def name_on_hosts(name: str, volume_id: str, pool: str | None, *, encrypted: bool = False) -> str:
     """What hosts call a volume or a snapshot."""
     return ".".join(filter(None, (name.rpartition("/")[2], volume_id, pool))) + (MARK if encrypted else "")
+
+
+def reader_on_hosts(name: str, reader_id: str, volume_id: str) -> str:
+    """What hosts call a volume as a VM has it that only reads it."""
+    return f"{name.rpartition('/')[2]}.{reader_id}.{volume_id}{READS}"
+
+
+def is_reader(on_hosts: str) -> bool:
+    """Whether what a specification, or a file, is called so is read and never written."""
+    return on_hosts.removesuffix(DATA_FILE).endswith(READS)
+
+
+def reader_found(volume: Volume, on_hosts: str) -> Volume:
+    """What a host shows of a VM that the database does not know: the volume, or what the VM reads one by."""
+    if not is_reader(on_hosts):
+        return volume
+    of = on_hosts.removesuffix(READS).split(".")[2]
+    return replace(volume, name=f"{volume.id}/{volume.name}", size_bytes=0, read_only_of=of)
+
+
+def read_by(on_hosts: str) -> str:
+    """File name of the volume that is read by what a specification calls so."""
+    name, _, volume = on_hosts.removesuffix(READS).split(".")
+    return file_of(f"{name}.{volume}")
 
 
 def file_of(on_hosts: str) -> str:

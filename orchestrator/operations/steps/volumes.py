@@ -18,13 +18,14 @@ from orchestrator.core.actions.volumes import (
     DeleteDataVolume,
     DetachVolume,
     GrowDataVolume,
+    LinkDataVolume,
 )
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.pool import HOLDER, pool_of
 from orchestrator.core.hosts.volume_key import is_encrypted
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import Volume, file_of, id_of, limited, name_on_hosts, short_of
+from orchestrator.core.vms.volume import Volume, file_of, id_of, is_reader, limited, name_on_hosts, read_by, short_of
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.plugging import names_of, plug, record_plugged
@@ -47,7 +48,9 @@ def _find_files(context: Context) -> None:
 def giving(vm: Vm, volumes: Iterable[Volume]) -> Iterator[HostAction]:
     """Make those that are new, and write on the host that the VM has all of them."""
     for volume in volumes:
-        if volume.state == "new":
+        if volume.read_only_of is not None:
+            yield LinkDataVolume(volume=volume.file, of=read_by(volume.on_hosts))
+        elif volume.state == "new":
             yield CreateDataVolume(volume=volume.file, size_bytes=volume.size_bytes)
         yield AttachVolume(vm=vm.id, volume=volume.file)
 
@@ -115,7 +118,13 @@ def take_volumes_back(context: Context, vm: Vm) -> None:
 def detach_all(context: Context, vm: Vm) -> None:
     """Of a VM that is being deleted; the volumes stay."""
     for name in vm.spec.volumes:
-        context.perform(DetachVolume(vm=vm.id, volume=file_of(name)))
+        _detach(context, vm.id, name)
+
+
+def _detach(context: Context, vm: str, name: str) -> None:
+    context.perform(DetachVolume(vm=vm, volume=file_of(name)))
+    if is_reader(name):
+        context.perform(DeleteDataVolume(volume=file_of(name)))
 
 
 def volume_text(context: Context) -> tuple[str, ...]:
@@ -127,7 +136,7 @@ def check_no_volumes(tx: Transaction, host: str) -> None:
     """Of a host that is to be given back: what is on it would be lost.
 
     :raises Conflict: ``host.has_volumes``"""
-    names = [volume.full_name for volume in tx.volumes.list(host=host) if volume.state != "lost"]
+    names = [volume.full_name for volume in tx.volumes.list(host=host, snapshots=False) if volume.state != "lost"]
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         raise Conflict(
@@ -229,12 +238,14 @@ def _gone(context: Context) -> tuple[str, ...]:
 
 def _take(context: Context) -> str:
     for name in _gone(context):
-        context.perform(DetachVolume(vm=context.subject, volume=file_of(name)))
+        _detach(context, context.subject, name)
     return ", ".join(short_of(name) for name in _gone(context))
 
 
 def _return(context: Context) -> None:
     for name in _gone(context):
+        if is_reader(name):
+            context.perform(LinkDataVolume(volume=file_of(name), of=read_by(name)))
         context.perform(AttachVolume(vm=context.subject, volume=file_of(name)))
 
 

@@ -18,7 +18,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.vms.adoption import check_free, devices_of, find_domain, places_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.vm import MIN_DISK_BYTES, Vm, VmSpec
-from orchestrator.core.vms.volume import Volume, file_of, id_of, short_of
+from orchestrator.core.vms.volume import Volume, file_of, id_of, reader_found, short_of
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import HostLink
@@ -232,7 +232,7 @@ class AdoptionService:
                     max_bytes_per_s=own.bytes_per_s or None, max_iops=own.iops or None,
                     encryption="keyless" if is_encrypted(item) else "none",
                 )  # fmt: skip
-                tx.volumes.add(volume, capacity)
+                tx.volumes.add(reader_found(volume, item), capacity)
             else:
                 tx.volumes.attach(known, vm.id, vm.host, capacity)
                 tx.volumes.made(known.id)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
@@ -78,6 +79,12 @@ def check_number(number: int) -> None:
 def check_free(tx: Transaction, volume: Volume) -> None:
     """:raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.busy``, ``volume.being_deleted``,
     ``volume.keyless``"""
+    check_not_read(tx, volume)
+    _check_ready(tx, volume)
+
+
+def _check_ready(tx: Transaction, volume: Volume) -> None:
+    """Also of one that VMs read."""
     check_not_attached(tx, volume)
     check_untouched(tx, volume)
     if volume.state == "lost":
@@ -126,6 +133,38 @@ def check_not_attached(tx: Transaction, volume: Volume) -> None:
     name = "another VM" if vm is None else f"VM {vm.spec.name}"
     hint = "" if vm is None else f"'vgpuctl volume detach {volume.name} {vm.spec.name}' takes it from there"
     raise Conflict("volume.attached", f"volume {volume.name} is attached to {name}", hint=hint)
+
+
+def check_not_read(tx: Transaction, volume: Volume) -> None:
+    """:raises Conflict: ``volume.attached``, naming a VM that has it read-only"""
+    for reader in tx.volumes.readers(volume.id)[:1]:
+        check_not_attached(tx, replace(volume, vm=reader.vm))
+
+
+def reader_of(tx: Transaction, volume: Volume, vm: Vm, drawn: str, now: float) -> Volume:
+    """By which the VM reads it: what it has already, or a new one. ``drawn``: an id.
+
+    :raises Conflict: ``volume.attached``: a VM has it for writing; ``volume.not_shared``: its file cannot be opened by
+        several; ``volume.empty``; as :func:`check_free`"""
+    known = next((reader for reader in tx.volumes.readers(volume.id) if reader.vm == vm.id), None)
+    if known is not None:
+        return known
+    _check_ready(tx, volume)
+    if volume.state == "new":
+        attach = f"vgpuctl volume attach {volume.name} {vm.spec.name} --tenant {volume.tenant}"
+        hint = f"a VM fills it first: '{attach}'"
+        raise Conflict("volume.empty", f"no VM has had volume {volume.name}: nothing is on it", hint=hint)
+    if volume.encrypted or volume.pool is not None:
+        what = "is encrypted" if volume.encrypted else "lies in a pool"
+        hint = "attach it without --read-only, or copy what is on it to a volume on a host's own disk"
+        raise Conflict("volume.not_shared", f"volume {volume.name} {what}, and one VM has it at a time", hint=hint)
+    reader = replace(
+        volume, id=drawn, name=f"{drawn}/{volume.name}", size_bytes=0, state="new", read_only_of=volume.id,
+        created_at=now,
+    )  # fmt: skip
+    host_of((volume,), vm.host)
+    tx.volumes.add_reader(reader)
+    return reader
 
 
 def check_may_change(vm: Vm) -> None:

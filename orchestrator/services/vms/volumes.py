@@ -29,10 +29,12 @@ from orchestrator.services.vms.vm_volumes import (
     check_free,
     check_may_change,
     check_not_attached,
+    check_not_read,
     check_number,
     check_untouched,
     host_of,
     known_volume,
+    reader_of,
 )
 from orchestrator.services.vms.volume_claims import (
     add,
@@ -53,10 +55,11 @@ _HAS_FILE: Final = frozenset({"ready", "copying"})
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeInfo:
-    """A volume, and what its VM is called."""
+    """A volume, and what its VM is called, or those that read it."""
 
     volume: Volume
     vm: str | None
+    read_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +171,7 @@ class VolumeService:
         with self.store.begin() as tx:
             volume = known_volume(tx, tenant, name)
             check_not_attached(tx, volume)
+            check_not_read(tx, volume)
             check_untouched(tx, volume)
             _check_no_snapshots(tx, volume)
             if volume.state == "deleting":
@@ -188,12 +192,12 @@ class VolumeService:
             started = Started(operation=operation.id, name=name)
         return self._submitted(started)
 
-    def attach(self, tenant: str, name: str, vm_name: str) -> Started:
-        """To a VM that runs or is stopped.
+    def attach(self, tenant: str, name: str, vm_name: str, *, read_only: bool = False) -> Started:
+        """To a VM that runs or is stopped. ``read_only``: several may have it so, and none for writing then.
 
         :raises NotFound: ``volume.unknown``, ``vm.unknown``; :raises NoCapacity: ``volume.no_capacity``
         :raises Conflict: ``volume.attached``, ``volume.elsewhere``, ``volume.busy``, ``vm.no_port``, ``vm.busy``,
-            ``vm.adopted``"""
+            ``vm.adopted``, ``volume.not_shared``, ``volume.empty``"""
         with self.store.read() as tx:
             host = known_vm(tx, tenant, vm_name).host
         capacity = capacity_on(self.planner, self.store, host)
@@ -202,6 +206,9 @@ class VolumeService:
             reached = () if viewed is None else viewed.facts.pools
         with self.store.begin() as tx:
             volume, vm = known_volume(tx, tenant, name), known_vm(tx, tenant, vm_name)
+            if read_only:
+                drawn, now = self.planner.ids.new_uuid(), self.planner.clock.now()
+                volume = reader_of(tx, volume, vm, drawn, now)
             if volume.vm == vm.id:
                 return Started(operation=None, name=name, existing=True)
             check_may_change(vm)
@@ -228,8 +235,10 @@ class VolumeService:
         :raises NotFound: ``volume.unknown``, ``vm.unknown``
         :raises Conflict: ``volume.not_attached``, ``vm.running``, ``vm.busy``"""
         with self.store.begin() as tx:
-            volume, vm = known_volume(tx, tenant, name), known_vm(tx, tenant, vm_name)
-            if volume.vm is None:
+            known, vm = known_volume(tx, tenant, name), known_vm(tx, tenant, vm_name)
+            readers = tx.volumes.readers(known.id)
+            volume = next((reader for reader in readers if reader.vm == vm.id), known)
+            if volume.vm is None and not readers:
                 return Started(operation=None, name=name, existing=True)
             if volume.vm != vm.id:
                 raise Conflict(
@@ -351,6 +360,7 @@ def _grown(tx: Transaction, volume: Volume, size_bytes: int) -> tuple[Volume, Vo
     if volume.state in {"lost", "deleting", "copying"}:
         check_free(tx, replace(volume, vm=None))
     check_untouched(tx, volume)
+    check_not_read(tx, volume)
     return replace(volume, size_bytes=size_bytes), replace(volume, size_bytes=size_bytes - volume.size_bytes)
 
 
@@ -383,4 +393,7 @@ def _growing(tx: Transaction, volume: Volume) -> str | None:
 
 def _info(tx: Transaction, volume: Volume) -> VolumeInfo:
     vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
-    return VolumeInfo(volume=volume, vm=None if vm is None else vm.spec.name)
+    readers = () if volume.vm is not None else tx.volumes.readers(volume.id)
+    read_by = (tx.vms.find_id(reader.vm) for reader in readers if reader.vm is not None)
+    names = tuple(sorted(reader.spec.name for reader in read_by if reader is not None))
+    return VolumeInfo(volume=volume, vm=None if vm is None else vm.spec.name, read_by=names)
