@@ -157,9 +157,10 @@ def _release(context: Context) -> None:
     def released(tx: Transaction) -> None:
         for place in held:
             tx.places.let_go(place.id, context.evidence())
-        word, known = context.inputs.get("gpu_was_bad"), tx.vms.find_id(context.subject)
-        if isinstance(word, str) and known is not None:
-            hear_tenant(tx, known, word, tx.time.no_earlier(context.world.clock.now()))
+        word = context.inputs.get("gpu_was_bad")
+        known = tx.vms.find_id(context.subject) if isinstance(word, str) else None
+        if known is not None:
+            hear_tenant(tx, known, str(word), tx.time.no_earlier(context.world.clock.now()))
         _forget(tx, context.subject, context.evidence())
         if stuck:  # as they are by now; none gets stuck while this one works on the VM
             _close_stuck(tx, context)
