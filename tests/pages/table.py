@@ -121,7 +121,9 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl host check": REAL_HOST,
         },
     ),
-    "docs/howto/cards-were-moved.md": Page(exits={"vgpuctl doctor": GONE_HOSTS}),
+    "docs/howto/cards-were-moved.md": Page(
+        before=("vgpuctl create-vm train -p t4-2q",), exits={"vgpuctl doctor": GONE_HOSTS}
+    ),
     "docs/howto/give-up-a-host.md": Page(
         words={"gpu-7": "gpu-8", "host forget gpu-7": "host forget gpu-8 --confirm gpu-8"}
     ),
