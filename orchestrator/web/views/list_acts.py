@@ -109,6 +109,7 @@ _ROLES: Final = tuple(reversed(ROLES_IN_A_TENANT))
 _NAME: Final = Typed("name", "Name")
 _TENANT: Final = Typed("tenant", "Tenant")
 _VM: Final = Typed("vm", "VM")
+_READ_ONLY: Final = "read-only"
 
 
 def _deletion(name: str, route: str, text: str = "Delete", **more: Any) -> ListAct:
@@ -128,7 +129,7 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             "attach",
             "Attach",
             "POST /v1/volumes/{name}/attach",
-            (_VM,),
+            (_VM, Typed("read_only", "Access", lambda text: text == _READ_ONLY, ("read and write", _READ_ONLY))),
             ("tenant",),
             shown=lambda row: row["vm"] is None and row["state"] != "lost",
         ),
@@ -138,7 +139,7 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             "POST /v1/volumes/{name}/detach",
             (_VM,),
             ("tenant",),
-            shown=lambda row: row["vm"] is not None,
+            shown=lambda row: row["vm"] is not None or bool(row["read_by"]),
         ),
         ListAct(
             "resize",

@@ -208,7 +208,7 @@ LISTS: Final = {
             field("Name", "name"),
             ListColumn("Size", lambda row: size(row["size_bytes"]), member="size_bytes"),
             field("State", "state"),
-            field("VM", "vm"),
+            ListColumn("VM", lambda row: row["vm"] or ", ".join(row["read_by"]), member="vm"),
             field("Encryption", "encryption"),
             *_LABELS,
         ),

@@ -63,6 +63,19 @@ def test_a_volume_is_made_and_deleted_by_the_name_that_is_typed(site: Site) -> N
     assert site.plane.services.volumes.list(None) == ()
 
 
+def test_a_volume_is_read_by_a_vm_and_by_none_again(site: Site) -> None:
+    browser, volumes = site.logged_in(site.token("default", "tenant-user")), site.plane.services.volumes
+    volumes.create("default", "data", GIB)
+    for by_hand in (volumes.attach, volumes.detach):
+        by_hand("default", "data", "train")
+        site.plane.engine.drain()
+    for act, access, read_by in (("attach", {"read_only": "read-only"}, ("train",)), ("detach", {}, ())):
+        done(send(browser, "/web/volumes", f"/web/volumes/act/{act}", "data", vm="train", **access))
+        site.plane.engine.drain()
+        assert volumes.get("default", "data").read_by == read_by
+        assert ("train" in browser.get("/web/volumes").text) == bool(read_by)
+
+
 def test_a_vm_is_backed_up_verified_and_has_its_disk_back_by_the_page_of_backups(site: Site) -> None:
     browser, plane = site.logged_in(site.token("default", "tenant-user")), site.plane
     plane.services.backup_targets.create("nas")
