@@ -19,6 +19,7 @@ from orchestrator.core.tenancy.quota import amounts_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
 from orchestrator.core.vms.cleaning import Evidence
 from orchestrator.core.vms.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
+from orchestrator.core.vms.volume import id_of, is_reader
 from orchestrator.store.backups import backups
 from orchestrator.store.cleanings import drop_claims, drop_place
 from orchestrator.store.events import Events
@@ -54,9 +55,6 @@ _NAMED: Final = Precompiled(
 REMOVE_VM: Final = Precompiled(delete(vms).where(_ID).returning(*VM_COLUMNS))
 CHANGE_VM: Final = Precompiled(update(vms).where(_ID))
 _CHANGE_BY: Final = Precompiled(update(vms).where(_ID, vms.c.operation == bindparam("its_operation")))
-_END_READING: Final = Precompiled(
-    delete(volumes).where(volumes.c.vm == bindparam("its_vm"), volumes.c.read_only_of.is_not(None))
-)
 _DETACH: Final = Precompiled(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _LEFT_BY_POLICIES: Final = Precompiled(
     update(backups).where(backups.c.vm == bindparam("its_vm"), backups.c.policy.is_not(None)).values(policy=None)
@@ -190,7 +188,6 @@ class Vms:
 
     def remove(self, vm_id: str, evidence: Evidence) -> None:
         """With its claims; its data volumes stay, and its backups as if made by hand. Gone already is fine."""
-        self._db.execute(_END_READING, {"its_vm": vm_id})
         self._db.execute(_DETACH, {"its_vm": vm_id})
         drop_claims(self._db, self._usage, vm_id, evidence)
         let_go_of_pool(self._db, vm_id)
@@ -198,6 +195,8 @@ class Vms:
             self._usage.touch(gone.host)
             self._tenants.change(gone.spec.tenant, amounts_of(gone), {})
             forget_vm(vm_id)
+            if reads := [id_of(volume) for volume in gone.spec.volumes if is_reader(volume)]:
+                self._db.execute(delete(volumes).where(volumes.c.id.in_(reads)))
             self._db.execute(_LEFT_BY_POLICIES, {"its_vm": vm_id})
             self._note(gone, "removed")
 
