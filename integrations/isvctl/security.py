@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suite ``security``: who gets in, who gets where, and what is on record. The TLS listener is in tls.py."""
+"""The suite ``security``: who gets in, who gets where, and what is on record. The TLS listener is in tls.py,
+encryption in keys.py."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from integrations.isvctl import tls
+from integrations.isvctl import keys, tls
 from integrations.isvctl.oidc import mfa_enforcement, oidc_user_auth_test
 from integrations.isvctl.site import GIB, Results, Site, need, refusal
 from integrations.isvctl.steps import Output, Step, absent
@@ -22,7 +23,6 @@ B: Final = "isv-security-b"
 THING: Final = "thing"
 SECONDS: Final = 900
 DENIED: Final = ("access.", "tenant.", "vm.unknown", "volume.unknown", "network.unknown", "image.")
-NO_KEYS: Final = "disks, volumes and seeds are not encrypted; there are no keys of customers and no key service"
 _LISTENS: Final = "0A"
 """As /proc/net/tcp has it."""
 
@@ -238,7 +238,7 @@ def topology_block_atomic_allocation(site: Site) -> Output:
 
 
 def teardown(site: Site) -> Output:
-    for tenant in (A, B):
+    for tenant in (A, B, keys.TENANT):
         site.clear(tenant)
         refusal(partial(site.admin.tenant, tenant), "tenant.unknown")
     return {"success": True, "message": "nothing is left"}
@@ -251,17 +251,9 @@ STEPS: Final = {
     "insecure_protocols_test": Step(tls.insecure_protocols_test),
     "mfa_enforcement": Step(mfa_enforcement),
     "cert_rotation_test": Step(tls.cert_rotation_test),
-    "kms_encryption_options_test": absent(
-        "POST /v1/keys", NO_KEYS, "provider_managed_key_available", "customer_managed_key_available",
-        "both_options_supported",
-    ),
-    "centralized_kms_test": absent(
-        "POST /v1/keys", NO_KEYS, "kms_service_reachable", "kms_keys_present", "all_encrypted_resources_use_kms",
-    ),
-    "customer_managed_key_test": absent(
-        "POST /v1/keys", NO_KEYS, "customer_managed_key_available", "key_manager_is_customer",
-        "encrypt_decrypt_roundtrip", "resource_encrypted_with_customer_key", "provider_managed_key_not_used",
-    ),
+    "kms_encryption_options_test": Step(keys.kms_encryption_options_test),
+    "centralized_kms_test": Step(keys.centralized_kms_test),
+    "customer_managed_key_test": Step(keys.customer_managed_key_test),
     "sa_credential_test": Step(sa_credential_test),
     "oidc_user_auth_test": Step(oidc_user_auth_test),
     "short_lived_credentials_test": absent(

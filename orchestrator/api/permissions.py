@@ -250,6 +250,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/tenants/{tenant}": Rule("path", _SEE),
     "PATCH /v1/tenants/{tenant}": Rule("path", _OWN | {"operator"}),
     "DELETE /v1/tenants/{tenant}": Rule("pool", _OPERATE),
+    "GET /v1/tenants/{tenant}/key": Rule("path", _OWN | {"operator"}),
     "POST /v1/tenants/{tenant}/key/rotate": Rule("path", _OWN | {"operator"}),
     "POST /v1/tenants/{tenant}/key/revoke": Rule("path", _OWN),
     "GET /v1/tenants/{tenant}/members": Rule("path", _OWN | {"operator"}),

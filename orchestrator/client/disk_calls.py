@@ -162,10 +162,14 @@ class DiskCalls:
     def delete_backup(self, backup_id: str, tenant: str) -> models.Started:
         return self._delete(path_of("backups", backup_id), tenant=tenant)
 
-    def rotate_tenant_key(self, name: str) -> models.TenantKey:
-        """What is on its encrypted volumes stays."""
-        return self._post(path_of("tenants", name, "key", "rotate"))
+    def tenant_key(self, name: str) -> models.TenantKey:
+        """What is known of it."""
+        return self._get(path_of("tenants", name, "key"))
 
-    def revoke_tenant_key(self, name: str) -> models.TenantKey:
+    def rotate_tenant_key(self, name: str, key: str | None = None) -> models.TenantKey:
+        """What is on its encrypted volumes stays. ``key``: the tenant's own, 32 bytes in base64; None: one is drawn."""
+        return self._post(path_of("tenants", name, "key", "rotate"), {} if key is None else {"key": key})
+
+    def revoke_tenant_key(self, name: str) -> models.TenantKeyRevoked:
         """What is on its encrypted volumes is gone."""
         return self._post(path_of("tenants", name, "key", "revoke"))

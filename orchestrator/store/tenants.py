@@ -30,7 +30,7 @@ from orchestrator.store.tables import (
     vms,
 )
 from orchestrator.store.usage import TenantUsage
-from orchestrator.store.volume_keys import destroy, tenant_row
+from orchestrator.store.volume_keys import destroy, own_row, tenant_row
 
 # Put together once, as that takes longer than asking.
 _TENANT: Final = Precompiled(select(tenants).where(tenants.c.name == bindparam("its_name")))
@@ -74,7 +74,7 @@ class Tenants:
     def remove(self, name: str) -> None:
         """With its members, tokens, quota, policy and key; its events are nobody's. Gone already is fine."""
         self._events.disown(name)
-        destroy(self._db, tenant_row(name))
+        destroy(self._db, tenant_row(name), own_row(name))
         self._db.execute(delete(policies).where(policies.c.tenant == name))
         self._db.execute(delete(quotas).where(quotas.c.tenant == name))
         self._db.execute(delete(tenant_usage).where(tenant_usage.c.tenant == name))

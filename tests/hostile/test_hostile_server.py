@@ -79,7 +79,7 @@ COMMANDS = (
     "volume snapshot create v b --no-wait", "volume snapshot list v", "volume snapshot delete v b --yes --no-wait",
     "volume snapshot restore v b --yes --no-wait", "volume create w --from-snapshot v/b --no-wait",
     "volume delete v --yes --no-wait", "tenant create red", "tenant set red --isolation gpu",
-    "tenant key rotate red", "tenant key revoke red --yes",
+    "tenant key show red", "tenant key rotate red", "tenant key revoke red --yes",
     "tenant add-member red uid:1 --role tenant-user", "tenant remove-member red uid:1", "tenant delete red --yes",
     "quota list", "quota set default vms=3", "policy list", "policy set default max-lease=8h", "token create --name ci",
     "token show 0123", "token revoke 0123", "audit show 1", "audit export", "operation wait 0123abcd",

@@ -24,10 +24,7 @@ FAILING: Final[dict[str, set[str]]] = {
     "image-registry": set(),
     "storage": {"create_volume", "snapshot_lifecycle", "volume_resize", "volume_persistence"},
     "observability": {"host_nic_network_telemetry", "host_syslogs", "fabric_manager_logs"},
-    "security": {
-        "mutual_tls_test", "kms_encryption_options_test", "centralized_kms_test",
-        "customer_managed_key_test", "short_lived_credentials_test",
-    },
+    "security": {"mutual_tls_test", "short_lived_credentials_test"},
     "network": {
         "dns_test", "nvlink_domain",
     },

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.hosts.volume_key import VolumeKey
-from orchestrator.store.volume_keys import tenant_row, volume_row
+from orchestrator.store.volume_keys import own_row, tenant_row, volume_row
+from orchestrator.services.vms.volumes import VolumeTraits
 from tests.fakes.control_plane import T4_HOST, ControlPlane, plane_with
 from tests.fakes.fake_data_volumes import key_of
 from tests.operations.test_vm_life import finished
@@ -83,13 +87,59 @@ def test_a_rotated_key_closes_the_same_passphrases(plane: ControlPlane) -> None:
     with plane.store.read() as tx:
         tenant_key, closed = tx.secrets.get(tenant_row("default")), tx.secrets.get(volume_row(volume(plane).id))
     before = passphrase(plane)
-    assert plane.services.tenancy.tenants.rotate_key("default") == 2
+    rotated = plane.services.tenancy.tenants.rotate_key("default")
+    assert rotated is not None and (rotated.origin, rotated.volumes) == ("site", 2)
     with plane.store.read() as tx:
         assert tx.secrets.get(tenant_row("default")) != tenant_key
         assert tx.secrets.get(volume_row(volume(plane).id)) != closed
     assert passphrase(plane) == before
     done(plane, plane.services.vms.stop("default", "train"))
     done(plane, plane.services.vms.start("default", "train"))
+
+
+OWN = base64.b64encode(bytes(range(32))).decode()
+
+
+def test_a_tenant_s_own_key_takes_the_place_of_the_site_s_until_another_comes(plane: ControlPlane) -> None:
+    tenants = plane.services.tenancy.tenants
+    assert (tenants.key("default"), tenants.rotate_key("default")) == (None, None)
+    new_encrypted(plane)
+    done(plane, plane.services.vms.create(having("data")))
+    before = passphrase(plane)
+    for own, origin, row in ((OWN, "tenant", own_row("default")), (None, "site", tenant_row("default"))):
+        rotated = tenants.rotate_key("default", own)
+        assert rotated is not None and rotated == tenants.key("default")
+        assert (rotated.origin, rotated.volumes) == (origin, 1)
+        assert secret_ids(plane) == {row, volume_row(volume(plane).id)}
+        assert passphrase(plane) == before
+    done(plane, plane.services.vms.stop("default", "train"))
+    done(plane, plane.services.vms.start("default", "train"))
+
+
+def test_a_tenant_may_bring_its_key_before_its_first_volume_and_it_goes_with_the_tenant(plane: ControlPlane) -> None:
+    tenants = plane.services.tenancy.tenants
+    tenants.create("research")
+    brought = tenants.rotate_key("research", OWN)
+    assert brought is not None
+    assert brought.id == hashlib.sha256(bytes(range(32))).hexdigest()[:16]
+    volumes = plane.services.volumes
+    its = volumes.create("research", "data", SIZE, traits=VolumeTraits(encrypted=True)).volume
+    with plane.store.read() as tx:
+        assert tx.volume_keys.get(its).passphrase
+    assert tenants.key("research") == replace(brought, volumes=1)
+    volumes.delete("research", "data")
+    tenants.delete("research")
+    assert secret_ids(plane) == set()
+
+
+@pytest.mark.parametrize("text", ["", "short", OWN[:-4], OWN + OWN, OWN[:20] + "\n" + OWN[20:], "é" * 44, "-" * 44])
+def test_what_is_no_key_is_refused_and_nothing_changes(plane: ControlPlane, text: str) -> None:
+    new_encrypted(plane)
+    there = plane.services.tenancy.tenants.key("default")
+    with pytest.raises(InvalidInput, match="32 bytes") as refusal:
+        plane.services.tenancy.tenants.rotate_key("default", text)
+    assert refusal.value.code == "tenant.key_invalid"
+    assert plane.services.tenancy.tenants.key("default") == there
 
 
 def test_a_revoked_key_leaves_volumes_that_can_only_be_deleted(plane: ControlPlane) -> None:

@@ -16,8 +16,10 @@ from orchestrator.api.schemas.tenants import (
     CreateTenantBody,
     MemberAnswer,
     PutMemberBody,
+    RotateTenantKeyBody,
     TenantAnswer,
     TenantKeyAnswer,
+    TenantKeyRevokedAnswer,
 )
 from orchestrator.api.services import SelectorOf, ServicesOf
 from orchestrator.core.labels import selects
@@ -66,16 +68,25 @@ def delete(tenant: TenantInPath, services: ServicesOf) -> None:
     services.tenancy.tenants.delete(tenant)
 
 
+@router.get("/{tenant}/key")
+def get_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyAnswer:
+    """Get what is known of a tenant's key; not the key."""
+    return TenantKeyAnswer.of(tenant, services.tenancy.tenants.key(tenant))
+
+
 @router.post("/{tenant}/key/rotate")
-def rotate_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyAnswer:
+def rotate_key(
+    tenant: TenantInPath, services: ServicesOf, body: RotateTenantKeyBody | None = None
+) -> TenantKeyAnswer:
     """Rotate a tenant's key. The keys of its encrypted volumes are closed with a new one; what is on them stays."""
-    return TenantKeyAnswer(tenant=tenant, volumes=services.tenancy.tenants.rotate_key(tenant))
+    own = None if body is None else body.key
+    return TenantKeyAnswer.of(tenant, services.tenancy.tenants.rotate_key(tenant, own))
 
 
 @router.post("/{tenant}/key/revoke")
-def revoke_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyAnswer:
+def revoke_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyRevokedAnswer:
     """Revoke a tenant's key. It is destroyed, with those of its encrypted volumes: what is on them is gone."""
-    return TenantKeyAnswer(tenant=tenant, volumes=services.tenancy.tenants.revoke_key(tenant))
+    return TenantKeyRevokedAnswer(tenant=tenant, volumes=services.tenancy.tenants.revoke_key(tenant))
 
 
 @router.get("/{tenant}/members")

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator.api.schemas.base import AboutAnswer, AnswerBody, CopiedAnswer, Moment, Name
+from orchestrator.api.schemas.base import MAX_NAME, AboutAnswer, AnswerBody, CopiedAnswer, Moment, Name
 from orchestrator.catalogue.described import StrictForm
+from orchestrator.core.hosts.volume_key import KeyOrigin, TenantKey
 from orchestrator.core.tenancy.access import Caller, Grant, Role
 from orchestrator.core.tenancy.quota import MAX_LIMIT, MAX_RESOURCE
 from orchestrator.core.tenancy.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, Member, Tenant
@@ -35,13 +36,40 @@ class TenantAnswer(AboutAnswer):
         return cls.copied_about(tenant, tenant.about)
 
 
+class RotateTenantKeyBody(StrictForm, example={}):
+    """A tenant's new key."""
+
+    key: str | None = Field(default=None, max_length=MAX_NAME, repr=False)
+    """One that its tenant brings, never shown: 32 bytes in base64; null: the site draws one."""
+
+
 class TenantKeyAnswer(AnswerBody):
-    """A tenant's key, which closes those of its encrypted volumes, was changed or destroyed."""
+    """A tenant's key, which closes those of its encrypted volumes."""
+
+    copied_from = (TenantKey,)
 
     tenant: str
     """Whose it is."""
+    id: str | None
+    """The first 16 hexadecimal digits of its bytes' SHA-256; null: the tenant has none."""
+    origin: KeyOrigin | None
+    """Who made it; null: the tenant has none."""
     volumes: int
-    """How many encrypted volumes it closed the keys of."""
+
+    @classmethod
+    def of(cls, tenant: str, key: TenantKey | None) -> TenantKeyAnswer:
+        if key is None:
+            return cls(tenant=tenant, id=None, origin=None, volumes=0)
+        return cls(tenant=tenant, id=key.id, origin=key.origin, volumes=key.volumes)
+
+
+class TenantKeyRevokedAnswer(AnswerBody):
+    """A tenant's key, and those of its encrypted volumes, were destroyed."""
+
+    tenant: str
+    """Whose it was."""
+    volumes: int
+    """How many encrypted volumes it had closed the keys of."""
 
 
 class PutMemberBody(StrictForm, example={"subject": "uid:1000", "role": "tenant-user"}):

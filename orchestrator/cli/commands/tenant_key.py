@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.confirm import Yes, confirm, confirm_picked
-from orchestrator.cli.output import show, shown
+from orchestrator.cli.files import MAX_KEY_BYTES, read_text
+from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import tenant_name
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.tree import new_group
@@ -19,15 +21,31 @@ app = new_group("The key of a tenant's encrypted volumes.")
 Name = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=tenant_name)]
 
 
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", metavar="FILE", help="The tenant's own: 32 bytes in base64; -: stdin. Else one is drawn."),
+]
+
+
+@app.command("show")
+def show_key(ctx: typer.Context, name: Name) -> None:
+    """Show which key a tenant has, and who made it; not the key."""
+    key = session_of(ctx).client.tenant_key(name)
+    shows = [("key", key["id"] or "none"), ("made by", key["origin"] or "-"), ("volumes", str(key["volumes"]))]
+    show(key, format_of(ctx), lambda: render_details(shows), name=key["id"])
+
+
 @app.command("rotate")
-def rotate(ctx: typer.Context, name: Name) -> None:
+def rotate(ctx: typer.Context, name: Name, key_file: KeyFile = None) -> None:
     """Close the keys of a tenant's encrypted volumes with a new one.
 
     What is on them stays, and VMs run on.
     """
-    rotated = session_of(ctx).client.rotate_tenant_key(name)
-    words = f"tenant {name} has a new key, for {shown(rotated['volumes'])} volumes"
-    show(rotated, format_of(ctx), lambda: [words])
+    own = None if key_file is None else read_text(key_file, what="key_file", max_bytes=MAX_KEY_BYTES).strip()
+    rotated = session_of(ctx).client.rotate_tenant_key(name, own)
+    words = f"tenant {name} has key {rotated['id']}, for {shown(rotated['volumes'])} volumes"
+    none = f"tenant {name} needs no key yet: its first encrypted volume brings one"
+    show(rotated, format_of(ctx), lambda: [none if rotated["id"] is None else words], name=rotated["id"])
 
 
 @app.command("revoke")

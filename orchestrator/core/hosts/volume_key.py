@@ -7,11 +7,14 @@ told the volume's id as that of the secret which opens it.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, InvalidInput
 
 MARK: Final = ".luks"
 """Behind the volume's id, where hosts name it."""
@@ -31,6 +34,41 @@ class VolumeKey:
     volume: str
     """Its id."""
     passphrase: str = field(repr=False)
+
+
+KeyOrigin = Literal["site", "tenant"]
+"""Who made a tenant's key: the site drew it, or its tenant brought it."""
+TENANT_KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantKey:
+    """What closes the passphrases of a tenant's encrypted volumes, as people may see it."""
+
+    id: str
+    """The first 16 hexadecimal digits of its bytes' SHA-256: whoever has the key can tell that it is this one."""
+    origin: KeyOrigin
+    volumes: int
+    """How many passphrases it closes."""
+
+
+def key_bytes(text: str) -> bytes:
+    """Of a key that a tenant brings, in base64 as ``openssl rand -base64 32`` writes it.
+
+    :raises InvalidInput: ``tenant.key_invalid``"""
+    try:
+        found = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):  # ValueError: it is not ASCII
+        found = b""
+    if len(found) != TENANT_KEY_BYTES:
+        hint = f"'openssl rand -base64 {TENANT_KEY_BYTES} >FILE' writes one"
+        raise InvalidInput("tenant.key_invalid", f"a key is {TENANT_KEY_BYTES} bytes, in base64", hint=hint)
+    return found
+
+
+def key_id(key: bytes) -> str:
+    """See :attr:`TenantKey.id`."""
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 def is_encrypted(name: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.hosts.volume_key import TenantKey, key_bytes
 from orchestrator.core.labels import KEPT_FOR, show_changes
 from orchestrator.core.names import check_name, near
 from orchestrator.core.tenancy.access import EVERYWHERE, unknown_tenant
@@ -115,15 +116,23 @@ class TenantService:
             tx.tenants.remove(name)
             self._note(tx, "delete_tenant", name)
 
-    def rotate_key(self, name: str) -> int:
-        """Keys of its encrypted volumes are closed with a new key of its; how many there are.
+    def key(self, name: str) -> TenantKey | None:
+        """None: it has no encrypted volume yet, or its key was destroyed. :raises NotFound: ``tenant.unknown``"""
+        with self.store.read() as tx:
+            known_tenant(tx, name)
+            return tx.volume_keys.of_tenant(name)
 
-        :raises NotFound: ``tenant.unknown``"""
+    def rotate_key(self, name: str, own: str | None = None) -> TenantKey | None:
+        """Passphrases of its encrypted volumes are closed with a new key. ``own``: that it brings (:func:`key_bytes`);
+        None: the site draws one, if there was one.
+
+        :raises NotFound: ``tenant.unknown``; :raises InvalidInput: ``tenant.key_invalid``"""
+        brought = None if own is None else key_bytes(own)
         with self.store.begin() as tx:
             known_tenant(tx, name)
-            number = tx.volume_keys.rotate(name)
-            self._note(tx, "rotate_tenant_key", name)
-        return number
+            tx.volume_keys.rotate(name, brought)
+            self._note(tx, "rotate_tenant_key" if brought is None else "bring_tenant_key", name)
+            return tx.volume_keys.of_tenant(name)
 
     def revoke_key(self, name: str) -> int:
         """What is on its encrypted volumes is gone; how many there were. Those that come later have a new key.
