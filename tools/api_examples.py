@@ -112,6 +112,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("PATCH", "tenants/default", {"description": "nodes of team A", "labels": {"Team": "a"}}),
     ("PUT", "tenants/default/members", {"subject": "uid:1000", "role": "tenant-admin"}),
     ("GET", "tenants/default/members", None), ("POST", "tenants/default/key/rotate", None),
+    ("POST", "tenants/default/key/revoke", None),
     ("POST", "tokens", {"tenant": "default", "role": "read-only"}),
     ("GET", "tokens", None), ("GET", "tenants/default/quota", None), ("GET", "tenants/default/policy", None),
     ("GET", "audit", None), ("GET", "audit/export", None), ("GET", "audit/verify", None), ("GET", "whoami", None),

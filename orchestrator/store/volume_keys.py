@@ -66,8 +66,8 @@ class VolumeKeys:
         return TenantKey(id=key, origin="tenant" if own else "site", volumes=len(self._of(tenant)))
 
     def rotate(self, tenant: str, own: bytes | None) -> None:
-        """Passphrases stay, closed with a new key of their tenant: with its ``own``; None: with one that is drawn, where
-        there was one."""
+        """Passphrases stay, closed with a new key of their tenant: its ``own``; None: one that is drawn, where there
+        was one."""
         before = self._of_tenant(tenant)
         if before is None and own is None:
             return

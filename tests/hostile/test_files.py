@@ -69,6 +69,7 @@ COMMANDS = (
     "plan -f {file}", "mig plan h -f {file} --config all-1g", "create-vm a --profile t4-small --licence-token {file}",
     "vm provision a guest_licence --secret-file licence_token={file}",
     "backup target create a --s3 https://127.0.0.1:1/bucket --credentials-file {file}",
+    "tenant key rotate a --key-file {file}",
     "server make-cert a.test --directory {out} --ca-cert {file} --ca-key {good}",
 )  # fmt: skip
 ELSEWHERE = {"--save", "--svg", "--state", "--token-file", "--socket-directory", "--identity"}

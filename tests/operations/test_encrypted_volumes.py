@@ -13,8 +13,8 @@ import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.hosts.volume_key import VolumeKey
-from orchestrator.store.volume_keys import own_row, tenant_row, volume_row
 from orchestrator.services.vms.volumes import VolumeTraits
+from orchestrator.store.volume_keys import own_row, tenant_row, volume_row
 from tests.fakes.control_plane import T4_HOST, ControlPlane, plane_with
 from tests.fakes.fake_data_volumes import key_of
 from tests.operations.test_vm_life import finished
@@ -88,7 +88,8 @@ def test_a_rotated_key_closes_the_same_passphrases(plane: ControlPlane) -> None:
         tenant_key, closed = tx.secrets.get(tenant_row("default")), tx.secrets.get(volume_row(volume(plane).id))
     before = passphrase(plane)
     rotated = plane.services.tenancy.tenants.rotate_key("default")
-    assert rotated is not None and (rotated.origin, rotated.volumes) == ("site", 2)
+    assert rotated is not None
+    assert (rotated.origin, rotated.volumes) == ("site", 2)
     with plane.store.read() as tx:
         assert tx.secrets.get(tenant_row("default")) != tenant_key
         assert tx.secrets.get(volume_row(volume(plane).id)) != closed
@@ -108,7 +109,8 @@ def test_a_tenant_s_own_key_takes_the_place_of_the_site_s_until_another_comes(pl
     before = passphrase(plane)
     for own, origin, row in ((OWN, "tenant", own_row("default")), (None, "site", tenant_row("default"))):
         rotated = tenants.rotate_key("default", own)
-        assert rotated is not None and rotated == tenants.key("default")
+        assert rotated is not None
+        assert rotated == tenants.key("default")
         assert (rotated.origin, rotated.volumes) == (origin, 1)
         assert secret_ids(plane) == {row, volume_row(volume(plane).id)}
         assert passphrase(plane) == before

@@ -75,9 +75,7 @@ def get_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyAnswer:
 
 
 @router.post("/{tenant}/key/rotate")
-def rotate_key(
-    tenant: TenantInPath, services: ServicesOf, body: RotateTenantKeyBody | None = None
-) -> TenantKeyAnswer:
+def rotate_key(tenant: TenantInPath, services: ServicesOf, body: RotateTenantKeyBody | None = None) -> TenantKeyAnswer:
     """Rotate a tenant's key. The keys of its encrypted volumes are closed with a new one; what is on them stays."""
     own = None if body is None else body.key
     return TenantKeyAnswer.of(tenant, services.tenancy.tenants.rotate_key(tenant, own))

@@ -15,6 +15,7 @@ from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import tenant_name
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.tree import new_group
+from orchestrator.core.hosts.volume_key import key_bytes
 
 app = new_group("The key of a tenant's encrypted volumes.")
 
@@ -23,7 +24,9 @@ Name = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=
 
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--key-file", metavar="FILE", help="The tenant's own: 32 bytes in base64; -: stdin. Else one is drawn."),
+    typer.Option(
+        "--key-file", metavar="FILE", help="The tenant's own: 32 bytes in base64; -: stdin. Else one is drawn."
+    ),
 ]
 
 
@@ -42,6 +45,8 @@ def rotate(ctx: typer.Context, name: Name, key_file: KeyFile = None) -> None:
     What is on them stays, and VMs run on.
     """
     own = None if key_file is None else read_text(key_file, what="key_file", max_bytes=MAX_KEY_BYTES).strip()
+    if own is not None:
+        key_bytes(own)
     rotated = session_of(ctx).client.rotate_tenant_key(name, own)
     words = f"tenant {name} has key {rotated['id']}, for {shown(rotated['volumes'])} volumes"
     none = f"tenant {name} needs no key yet: its first encrypted volume brings one"

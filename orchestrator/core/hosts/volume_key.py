@@ -57,13 +57,13 @@ def key_bytes(text: str) -> bytes:
 
     :raises InvalidInput: ``tenant.key_invalid``"""
     try:
-        found = base64.b64decode(text.strip(), validate=True)
+        key = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):  # ValueError: it is not ASCII
-        found = b""
-    if len(found) != TENANT_KEY_BYTES:
+        key = b""
+    if len(key) != TENANT_KEY_BYTES:
         hint = f"'openssl rand -base64 {TENANT_KEY_BYTES} >FILE' writes one"
         raise InvalidInput("tenant.key_invalid", f"a key is {TENANT_KEY_BYTES} bytes, in base64", hint=hint)
-    return found
+    return key
 
 
 def key_id(key: bytes) -> str:
