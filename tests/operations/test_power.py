@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,10 @@ from orchestrator.api.metrics import pool_families
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.actions.vgpu_settings import SetPowerLimit
 from orchestrator.core.errors import Denied, InvalidInput, NotFound, Retryable, Unknown, VgpuctlError
-from orchestrator.core.gpu.power import SITE, Budget
+from orchestrator.core.gpu.power import SITE, Budget, GpuPower
 from orchestrator.core.hosts.host import Host
 from orchestrator.reconcile.power import PowerKeeper
-from orchestrator.services.hosts.power import PowerService
+from orchestrator.services.hosts.power import PowerService, uses_of
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
 from tests.fakes.fake_gpu_settings import LIMITS
 from tests.fakes.fake_host import FakeHosts
@@ -176,6 +177,20 @@ def test_metrics_tell_of_budgets_that_are_exceeded_and_of_gpus_whose_host_is_sil
     site.plane.machine(T4_HOST).away = 1_000
     site.rounds(site.keeper(), 1)
     assert told("vgpuctl_power_gpus_silent", "site") == len(site.plane.machine(T4_HOST).gpus)
+
+
+def test_what_all_budgets_of_a_thousand_hosts_take_is_added_up_in_a_moment() -> None:
+    def gpu(host: int, number: int) -> GpuPower:
+        around = (Budget("host", f"h{host}"), Budget("rack", f"r{host // 4}"), SITE)
+        return GpuPower(key=(f"h{host}", str(number)), budgets=around, least=200, most=700, counts=700, drawn=300.0)
+
+    gpus = [gpu(host, number) for host in range(1000) for number in range(8)]
+    budgets = dict.fromkeys((budget for gpu in gpus for budget in gpu.budgets), 1)
+    began = time.process_time()
+    uses = uses_of(budgets, gpus, {"h7"})
+    assert time.process_time() - began < 2
+    assert (len(uses), {use.gpus for use in uses}) == (1251, {8, 32, 8000})
+    assert {use.name: use.silent for use in uses if use.silent} == {"h7": 8, "r1": 8, "": 8}
 
 
 def test_all_gpus_of_a_host_are_told_of_with_cap_limit_and_draw(site: Site) -> None:

@@ -81,12 +81,12 @@ Watts = dict[tuple[str, str], int]
 
 def plan(gpus: Sequence[GpuPower], budgets: Mapping[Budget, int]) -> PowerPlan:
     """``budgets``: in watts. GPUs that work share fairly what there is; the others lend, down to the lowest limit."""
-    within = _within(gpus, budgets)
-    fair = _filled(gpus, within, budgets, {gpu.key: gpu.lowest for gpu in gpus}, {gpu.key: gpu.wanted for gpu in gpus})
-    free = {budget: watts - sum(gpu.counts for gpu in within[budget]) for budget, watts in budgets.items()}
+    members = within(gpus, budgets)
+    fair = _filled(gpus, members, budgets, {gpu.key: gpu.lowest for gpu in gpus}, {gpu.key: gpu.wanted for gpu in gpus})
+    free = {budget: watts - sum(gpu.counts for gpu in members[budget]) for budget, watts in budgets.items()}
     lower = _lowered(gpus, fair, free)
     ceilings = {gpu.key: max(fair[gpu.key], gpu.lowest if gpu.fixed else gpu.most) for gpu in gpus}
-    spare = _filled(gpus, within, budgets, fair, ceilings)
+    spare = _filled(gpus, members, budgets, fair, ceilings)
     return PowerPlan(lower, _raised(gpus, fair, spare, free))
 
 
@@ -95,7 +95,8 @@ def lacking(gpus: Iterable[GpuPower], watts: int) -> int:
     return max(0, sum(gpu.least if not gpu.fixed else gpu.counts for gpu in gpus) - watts)
 
 
-def _within(gpus: Iterable[GpuPower], budgets: Iterable[Budget]) -> dict[Budget, list[GpuPower]]:
+def within(gpus: Iterable[GpuPower], budgets: Iterable[Budget]) -> dict[Budget, list[GpuPower]]:
+    """Whose GPUs lie within which; ``budgets`` has all that they name."""
     members: dict[Budget, list[GpuPower]] = {budget: [] for budget in budgets}
     for gpu in gpus:
         for budget in gpu.budgets:

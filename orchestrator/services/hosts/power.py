@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.gpu.power import SITE, Budget, GpuPower, lacking
+from orchestrator.core.gpu.power import SITE, Budget, GpuPower, lacking, within
 from orchestrator.core.hosts.host import Host
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
@@ -109,17 +109,17 @@ class PowerService:
         if budget.scope == "host":
             tx.hosts.get(budget.name)
         gpus = powers_of(tx.hosts.list(), tx.power.all(), {budget: watts}, {})
-        within = [gpu for gpu in gpus if budget in gpu.budgets]
-        if not within:
+        its = [gpu for gpu in gpus if budget in gpu.budgets]
+        if not its:
             raise NotFound(
                 "power.no_gpus",
                 f"{words(budget)} has no GPU whose power can be limited",
                 hint="'vgpuctl gpu racks' shows racks, 'vgpuctl power show' of how many GPUs the power can be limited",
             )
-        if short := lacking(within, watts):
+        if short := lacking(its, watts):
             raise InvalidInput(
                 "power.budget_too_low",
-                f"the {len(within)} GPUs of {words(budget)} take {watts + short} W at their lowest limits",
+                f"the {len(its)} GPUs of {words(budget)} take {watts + short} W at their lowest limits",
                 hint=f"give it {watts + short} W or more",
             )
 
@@ -148,20 +148,26 @@ class PowerService:
             for key, power in known.items()
             if (power.cap is not None if host is None else key[0] == host)
         )  # fmt: skip
-        uses = (_use(budget, shown[budget], gpus, silent) for budget in sorted(shown))
-        return PowerReport(budgets=tuple(uses), gpus=tuple(limited))
+        return PowerReport(budgets=uses_of(shown, gpus, silent), gpus=tuple(limited))
 
 
 def words(budget: Budget) -> str:
     return "the site" if budget == SITE else f"{budget.scope} {budget.name}"
 
 
-def _use(budget: Budget, watts: int | None, gpus: list[GpuPower], silent: set[str]) -> PowerUse:
-    within = [gpu for gpu in gpus if budget in gpu.budgets]
+def uses_of(
+    budgets: Mapping[Budget, int | None], gpus: Iterable[GpuPower], silent: Collection[str]
+) -> tuple[PowerUse, ...]:
+    """``gpus`` name no other budget. ``silent``: hosts. At each scrape: all GPUs are gone through once."""
+    members = within(gpus, budgets)
+    return tuple(_use(budget, budgets[budget], members[budget], silent) for budget in sorted(budgets))
+
+
+def _use(budget: Budget, watts: int | None, gpus: list[GpuPower], silent: Collection[str]) -> PowerUse:
     return PowerUse(
-        scope=budget.scope, name=budget.name, watts=watts, granted_watts=sum(gpu.counts for gpu in within),
-        drawn_watts=round(sum(gpu.drawn or 0.0 for gpu in within)), gpus=len(within),
-        fixed=sum(gpu.fixed for gpu in within), silent=sum(gpu.key[0] in silent for gpu in within),
+        scope=budget.scope, name=budget.name, watts=watts, granted_watts=sum(gpu.counts for gpu in gpus),
+        drawn_watts=round(sum(gpu.drawn or 0.0 for gpu in gpus)), gpus=len(gpus),
+        fixed=sum(gpu.fixed for gpu in gpus), silent=sum(gpu.key[0] in silent for gpu in gpus),
     )  # fmt: skip
 
 
