@@ -73,11 +73,12 @@ KEY_REQUEST: Final = (
 """Made by openssl, of a key that is gone."""
 SNAPSHOT: Final = DiskSnapshot(
     id="2f1c7c5e-6f0e-5b52-9a37-0d7c1a4f8e21", name="before-upgrade", size_bytes=1024**3, created_at=1796119200.0,
-    taken_of="running",
+    taken_of="running", quiesced="no guest agent",
 )  # fmt: skip
 BACKUP: Final = Backup(
     id="9d3f2b0a-1c4e-5d6f-8a7b-6c5d4e3f2a1b", target="nas", tenant="default", vm_name="train", host=T4_HOST,
     vm="2f1c7c5e-6f0e-5b52-9a37-0d7c1a4f8e22", size_bytes=1024**3, created_at=1796119200.0, taken_of="running",
+    quiesced="yes",
     added_bytes=52428800,
 )  # fmt: skip
 CLEANING: Final = Cleaning(

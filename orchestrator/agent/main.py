@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from orchestrator.agent.assembly import assemble, read_config
+    from orchestrator.agent.libvirt.guest_agents import GuestAgents
     from orchestrator.agent.server import Server
     from orchestrator.agent.timing import RealTiming
 
@@ -48,6 +49,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         read_config(arguments.config), root=arguments.sysroot, libvirt_uri=arguments.libvirt, timing=RealTiming()
     )
     server = Server(agent, arguments.socket)
+    GuestAgents(agent.domains, agent.ledger).thaw_left()
     agent.restorer.start()
     agent.readings.start()
     agent.tunnels.start()

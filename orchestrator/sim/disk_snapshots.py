@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, FlattenSnapshot, RestoreSnapshot, TakeSnapshot
@@ -12,6 +13,7 @@ from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.actions.volumes import CopyDataVolume, LinkDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.hosts.pool import held_elsewhere, pool_of
+from orchestrator.core.vms.disk_snapshot import NO_GUEST_AGENT
 from orchestrator.core.vms.vm import DATA_FILE
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SimulatedMachine, check_disk, may_die, release
@@ -26,7 +28,13 @@ def _take(machine: SimulatedMachine, action: TakeSnapshot) -> ActionResult:
     domain = machine.domains.get(action.vm)
     taken_of = "running" if domain is not None and domain.running else "stopped"
     done = write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
-    return ActionResult(changed=done.changed, message=taken_of)
+    return ActionResult(changed=done.changed, message=taken_of, quiesced=_quiesced(machine, action.vm))
+
+
+def _quiesced(machine: SimulatedMachine, vm: str | None) -> str:
+    """Its guests have no guest agent."""
+    domain = machine.domains.get(vm or "")
+    return NO_GUEST_AGENT if domain is not None and domain.running else ""
 
 
 def _check_snapshot(machine: SimulatedMachine, vm: str, snapshot: str) -> None:
@@ -102,13 +110,14 @@ def _copy_data(machine: SimulatedMachine, action: CopyDataVolume) -> ActionResul
     """:raises NotFound: ``volume.missing``; :raises Conflict: ``pool.held_elsewhere``, ``host.foreign_file``
     :raises Fatal: ``host.disk_full``"""
     _check_may_read(machine, action.of)
-    files = _files(machine, action.volume)
+    files, quiesced = _files(machine, action.volume), _quiesced(machine, machine.owner(f"attached:{action.of}"))
     if pool_of(action.volume) is None:
-        return write_file(machine, files, f"data:{action.volume}", _owner(action.volume), action.size_bytes)
+        done = write_file(machine, files, f"data:{action.volume}", _owner(action.volume), action.size_bytes)
+        return replace(done, quiesced=quiesced)
     changed = action.volume not in files
     files[action.volume] = action.size_bytes
     may_die(machine)
-    return ActionResult(changed=changed)
+    return ActionResult(changed=changed, quiesced=quiesced)
 
 
 def _replace_data(machine: SimulatedMachine, action: ReplaceDataVolume) -> ActionResult:

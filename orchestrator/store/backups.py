@@ -47,7 +47,7 @@ backups: Final = Table(
     Column("vm_name", String(63), nullable=False), Column("host", String(255), nullable=False),
     Column("size_bytes", BigInteger, nullable=False), Column("created_at", Float, nullable=False),
     Column("taken_of", String(10)), Column("added_bytes", BigInteger), Column("policy", String(63)),
-    Column("verified_at", Float), Column("unremoved_at", Float),
+    Column("verified_at", Float), Column("unremoved_at", Float), Column("quiesced", String(160)),
     Index("ix_backups_tenant", "tenant", "policy", "vm"), Index("ix_backups_vm", "vm", "policy"),
 )  # fmt: skip
 
@@ -122,10 +122,10 @@ class Backups:
         row = self._db.execute(select(backups).where(backups.c.id == backup_id)).one_or_none()
         return None if row is None else Backup(**row._asdict())
 
-    def stored(self, backup_id: str, taken_of: TakenOf, added_bytes: int | None) -> None:
+    def stored(self, backup_id: str, taken_of: TakenOf, quiesced: str | None, added_bytes: int | None) -> None:
         """Gone already is fine."""
         its = update(backups).where(backups.c.id == backup_id)
-        self._db.execute(its.values(taken_of=taken_of, added_bytes=added_bytes))
+        self._db.execute(its.values(taken_of=taken_of, quiesced=quiesced, added_bytes=added_bytes))
 
     def verified(self, backup_id: str, at: float) -> None:
         """It is whole. Gone already is fine."""

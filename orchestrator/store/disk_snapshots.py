@@ -31,11 +31,12 @@ class DiskSnapshots:
         self._claim(vm, snapshot.size_bytes, disk_bytes)
         self._vms.change(vm.id, snapshots=(*vm.snapshots, snapshot))
 
-    def taken(self, vm_id: str, snapshot_id: str, taken_of: TakenOf) -> None:
+    def taken(self, vm_id: str, snapshot_id: str, taken_of: TakenOf, quiesced: str | None) -> None:
         """Its file is there. A VM that is gone is fine."""
         vm = self._vms.find_id(vm_id)
         if vm is not None:
-            known = (replace(its, taken_of=taken_of) if its.id == snapshot_id else its for its in vm.snapshots)
+            taken = {its.id: replace(its, taken_of=taken_of, quiesced=quiesced) for its in vm.snapshots}
+            known = (taken[its.id] if its.id == snapshot_id else its for its in vm.snapshots)
             self._vms.change(vm_id, snapshots=tuple(known))
 
     def remove(self, vm_id: str, snapshot_id: str) -> None:

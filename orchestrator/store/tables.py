@@ -120,7 +120,7 @@ volumes = Table(
     Column("about", JSON(none_as_null=True)), Column("pool", String(23)), Column("max_bytes_per_s", BigInteger),
     Column("max_iops", BigInteger), Column("snapshot_of", String(36), index=True), Column("read_only_of", String(36)),
     Column("encryption", String(8), nullable=False, server_default="none"), UniqueConstraint("tenant", "name"),
-    Index("ix_volumes_readers", "read_only_of", "vm", unique=True),
+    Column("quiesced", String(160)), Index("ix_volumes_readers", "read_only_of", "vm", unique=True),
 )  # fmt: skip
 driver_bundles = Table(
     "driver_bundles", metadata,

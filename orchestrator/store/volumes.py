@@ -119,9 +119,9 @@ class Volumes:
         if stored is not None and stored.host is None and volume.pool is None:
             self._take(volume, host, capacity)
 
-    def made(self, volume_id: str) -> None:
+    def made(self, volume_id: str, quiesced: str | None = None) -> None:
         """Its file exists."""
-        self._set(volume_id, state="ready")
+        self._set(volume_id, state="ready", quiesced=quiesced)
 
     def resize(self, volume_id: str, size_bytes: int, capacity: HostCapacity | None) -> None:
         """``capacity``: of its host, for more than it has. Gone already is fine.

@@ -46,7 +46,7 @@ from orchestrator.core.gpu.vgpu_parameters import SchedulerState, is_so
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
-from tests.fakes import cleaned, fake_backups, fake_data_volumes, fake_pools
+from tests.fakes import fake_backups, fake_data_volumes, fake_pools
 from tests.fakes.fake_gpu_cards import accept, manage
 from tests.fakes.fake_instances import INSTANCES, make_inside
 from tests.fakes.fake_machine import FakeMachine, devices, gpu_of, on_gpu, room
@@ -58,7 +58,7 @@ from tests.fakes.fake_whole_gpus import WHOLE_GPUS
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
     before = copy.deepcopy(machine.__dict__)
     listing = (fake_pools.handler(action) or HANDLERS[type(action)])(machine, action)
-    return listing or cleaned.result_of(action, before != machine.__dict__, fake_data_volumes.resumed(before, action))
+    return listing or fake_data_volumes.result_of(before, machine, action)
 
 
 def _make_vgpu(machine: FakeMachine, action: MakeVgpu) -> None:

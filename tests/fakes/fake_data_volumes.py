@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, FlattenSnapshot, RestoreSnapshot, TakeSnapshot
@@ -27,7 +28,9 @@ from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.volume_key import VolumeKey, check_keys, is_encrypted
 from orchestrator.core.units import GIB
+from orchestrator.core.vms.disk_snapshot import NO_GUEST_AGENT
 from orchestrator.core.vms.vm import memory_file
+from tests.fakes import cleaned
 from tests.fakes.fake_machine import FakeMachine, data_of, devices
 
 
@@ -107,6 +110,27 @@ def resumed(before: Mapping[str, Any], action: HostAction) -> str:
         return "running" if before["domains"].get(action.vm, ("", False))[1] else "stopped"
     kept = isinstance(action, ResumeDomain) and memory_file(action.vm) in before["volumes"]
     return "it goes on from its memory" if kept else ""
+
+
+def guest_agent_of(vm: str) -> str:
+    """Where a machine has what the guest agent of the VM does when it is to freeze its file systems (``written``)."""
+    return f"{vm} guest agent"
+
+
+def result_of(before: Mapping[str, Any], machine: FakeMachine, action: HostAction) -> ActionResult:
+    """``before``: the machine's members then."""
+    result = cleaned.result_of(action, before != machine.__dict__, resumed(before, action))
+    return replace(result, quiesced=_quiesced(machine, action))
+
+
+def _quiesced(machine: FakeMachine, action: HostAction) -> str:
+    """As an agent says it of a copy that it has made."""
+    if isinstance(action, TakeSnapshot):
+        vm: str | None = action.vm
+    else:
+        vm = machine.data.get(action.of, (0, None))[1] if isinstance(action, CopyDataVolume) else None
+    runs = vm is not None and machine.domains.get(vm, ("", False))[1]
+    return machine.written.get(guest_agent_of(str(vm)), NO_GUEST_AGENT) if runs else ""
 
 
 def ends(machine: FakeMachine, vm: str) -> None:

@@ -19,6 +19,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.vms import backups as service
 from tests.fakes import fake_actions, fake_backups
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_data_volumes import guest_agent_of
 from tests.operations import backups as own
 from tests.operations.suspending import delete, running
 
@@ -57,6 +58,14 @@ def test_one_holds_a_snapshot_while_it_is_made_and_nothing_afterwards(plane: Con
     assert (vm.state, vm.wanted) == ("running", "running")
     assert set(plane.machine(T4_HOST).volumes) == {vm.volume}
     assert claimed_disk(plane) == vm.spec.disk_bytes
+
+
+def test_one_says_how_its_snapshot_was_taken(plane: ControlPlane) -> None:
+    assert own.the_backup(plane).quiesced == "no guest agent"
+    plane.machine(T4_HOST).written[guest_agent_of(vm_of(plane).id)] = "yes"
+    plane.services.backups.run("default", "train", "nas")
+    plane.engine.drain()
+    assert [backup.quiesced for backup in plane.services.backups.list(("default",))] == ["no guest agent", "yes"]
 
 
 def test_the_password_is_in_no_journal_and_not_in_the_clear_in_the_database(

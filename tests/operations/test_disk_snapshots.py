@@ -19,6 +19,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import MoveVm, ResizeVm, Started
 from orchestrator.services.vms.vms import VmService
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_data_volumes import guest_agent_of
 from tests.fakes.recount import miscounted
 from tests.operations import disk_snapshots as own
 from tests.operations.suspending import delete, running, suspend
@@ -62,6 +63,30 @@ def test_each_holds_room_for_the_whole_disk_until_it_is_deleted(plane: ControlPl
     assert vm_of(plane).snapshots == ()
     assert disk_held(plane) == (size, size // MIB)
     assert file not in plane.machine(T4_HOST).volumes
+
+
+@pytest.mark.parametrize(
+    ("said", "kept", "told"),
+    [
+        ("yes", "yes", "its file systems were frozen"),
+        ("no guest agent", "no guest agent", "as after a power cut: no guest agent"),
+        (
+            "guest agent refused: \x1b[2J",
+            "guest agent refused: ?[2J",
+            "as after a power cut: guest agent refused: ?[2J",
+        ),
+        ("trust me", "guest agent refused: trust me", "guest agent refused: trust me"),
+        ("", None, "as after a power cut"),
+    ],
+    ids=["frozen", "none", "escapes", "no word of ours", "an older agent"],
+)
+def test_what_was_frozen_is_told(plane: ControlPlane, said: str, kept: str | None, told: str) -> None:
+    plane.machine(T4_HOST).written[guest_agent_of(vm_of(plane).id)] = said
+    operation = own.take(plane, "frozen")
+    plane.engine.drain()
+    assert vm_of(plane).snapshots[-1].quiesced == kept
+    (step,) = (step for step in plane.services.operations.get(str(operation)).steps if step.name == "take_snapshot.1")
+    assert step.message.endswith(told)
 
 
 def test_it_is_put_in_the_disks_place_of_a_stopped_vm_alone(plane: ControlPlane) -> None:

@@ -18,6 +18,7 @@ from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume
 from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_data_volumes import guest_agent_of
 from tests.fakes.recount import miscounted
 from tests.operations import volumes as own
 
@@ -52,6 +53,13 @@ def write(plane: ControlPlane, text: str) -> None:
 
 def read(plane: ControlPlane, name: str = "data") -> str:
     return plane.machine(T4_HOST).written[volume(plane, name).file]
+
+
+@pytest.mark.parametrize("said", ["yes", "no guest agent"])
+def test_what_was_frozen_is_told(plane: ControlPlane, said: str) -> None:
+    plane.machine(T4_HOST).written[guest_agent_of(str(volume(plane).vm))] = said
+    assert do(plane, plane.services.volume_snapshots.create("default", "data", "before").operation) == "done"
+    assert [its.quiesced for its in snapshots(plane)] == [said]
 
 
 def held(plane: ControlPlane) -> int:

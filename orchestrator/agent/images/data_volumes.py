@@ -40,8 +40,9 @@ from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.vms.vm import DATA_FILE, MAX_DISK_BYTES, MIN_DISK_BYTES
 from orchestrator.core.vms.volume import is_reader, read_by
 
-CopyFile = Callable[[str | None, Path, Path], None]
-"""What is on the first file, of a VM that may run (None: of none), to the second one, which is made."""
+CopyFile = Callable[[str | None, Path, Path], str]
+"""What is on the first file, of a VM that may run (None: of none), to the second one, which is made. Whether a guest's
+file systems were frozen, as a result says it."""
 
 
 def id_in(file: str) -> str:
@@ -97,8 +98,8 @@ class DataVolumes:
             self._check_ours(action.volume)
             return ActionResult(changed=False)
         with self._owned(path, volume), files.written_whole(path, mode=0o600) as part:
-            self._copy_to(part, action.of, action.size_bytes, copy)
-        return ActionResult(changed=True)
+            quiesced = self._copy_to(part, action.of, action.size_bytes, copy)
+        return ActionResult(changed=True, quiesced=quiesced)
 
     def replace(self, action: ReplaceDataVolume, copy: CopyFile) -> ActionResult:
         """Done again it is the same once more.
@@ -124,14 +125,15 @@ class DataVolumes:
             self._ledger.release(f"data:{copied.name}")
         return ActionResult(changed=True)
 
-    def _copy_to(self, part: Path, of: str, size_bytes: int, copy: CopyFile) -> None:
+    def _copy_to(self, part: Path, of: str, size_bytes: int, copy: CopyFile) -> str:
         source = self._existing(of)
         self._check_no_other(source)
         if source.stat().st_size > size_bytes:
             raise Conflict("volume.differs", "what is copied is larger", hint="look at the host", details=of)
         files.check_free(part.parent, files.taken(source))
-        copy(self.user(of), source, part)
+        quiesced = copy(self.user(of), source, part)
         os.truncate(part, size_bytes)
+        return quiesced
 
     @contextmanager
     def _owned(self, path: Path, volume: str) -> Iterator[None]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.domain_xml.guest_agent import is_guest_agent
+
 _DIGITS: Final = r"[0-9]{1,9}"
 _FILLED_VALUES: Final = {
     "/@id": _DIGITS,
@@ -149,6 +151,7 @@ _JUDGES: Final[dict[str, Callable[[ET.Element], bool]]] = {
     "/resource": _is_partition,
     "/seclabel": _is_label,
     "/os/loader": _is_installed_loader,
+    "/devices/channel": is_guest_agent,
     "/devices/hostdev/driver": _is_vfio,
     **{f"/devices/disk/iotune/total_{what}_sec_max_length": _is_usual_burst for what in ("bytes", "iops")},
     "/os/nvram": _has_installed_template,

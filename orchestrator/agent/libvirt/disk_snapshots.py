@@ -2,7 +2,8 @@
 """Snapshots of VMs' disks and data volumes: whole files of our own beside them, made and put back without any chain.
 
 Of a VM that runs libvirt copies the disk as it is at the beginning (a backup that it pushes to a file of ours), while
-the guest goes on; of a stopped one qemu-img does. Either goes to a temporary name first.
+the guest goes on, and its file systems are frozen while that begins where it has a guest agent; of a stopped one
+qemu-img does. Either goes to a temporary name first.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from orchestrator.agent.images.disk_images import (
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
+from orchestrator.agent.libvirt.guest_agents import GuestAgents
 from orchestrator.core.actions.disk_snapshots import (
     CopySnapshot,
     FlattenSnapshot,
@@ -68,23 +70,26 @@ class SnapshotsOfDisks:
         target = self._file(action.volume)
         if self.storage.is_ours(target, "volume", action.vm):
             owner = self.ledger.owner(_key(target))
-            return ActionResult(changed=False, message="running" if owner is None or not owner.detail else owner.detail)
+            was, _, quiesced = (owner.detail if owner is not None else "").partition(" ")
+            return ActionResult(changed=False, message=was or "running", quiesced=quiesced)
         disk, base = self._disk(action.vm, action.disk)
         check_not_larger(disk, action.size_bytes)
         self._check_free(disk, base)
         taken_of: TakenOf = "running" if self.domains.is_active(action.vm) else "stopped"
+        quiesced = ""
         with (
             self.storage.owned("volume", target, action.vm, taken_of),
             files.written_whole(target, mode=0o600) as part,
         ):
             if taken_of == "running":
                 create_empty(part, size_bytes=action.size_bytes)
-                self._copy_running(action.vm, disk, part, "qcow2", action.limit_s, ended)
+                quiesced = self._copy_running(action.vm, disk, part, "qcow2", action.limit_s, ended)
+                self.ledger.claim(_key(target), action.vm, detail=f"{taken_of} {quiesced}")
             else:
                 self.storage.check_closed(disk, "volume")
                 limit = action.limit_s
                 copy_overlay(disk, part, base=base, base_format=image_format_of(base), limit_s=limit, ended=ended)
-        return ActionResult(changed=True, message=taken_of)
+        return ActionResult(changed=True, message=taken_of, quiesced=quiesced)
 
     def copy(self, action: CopySnapshot, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``snapshot.missing``, ``volume.missing``
@@ -207,27 +212,32 @@ class SnapshotsOfDisks:
         return self.storage.data.replace(action, self._raw(action, ended))
 
     def _raw(self, action: LongCopy, ended: threading.Event) -> CopyFile:
-        def copy(vm: str | None, source: Path, part: Path) -> None:
+        def copy(vm: str | None, source: Path, part: Path) -> str:
             if vm is not None and self.domains.is_active(vm):
                 make_raw(part, source.stat().st_size)
-                self._copy_running(vm, source, part, "raw", action.limit_s, ended)
-            else:
-                copy_raw(source, part, limit_s=action.limit_s, ended=ended)
+                return self._copy_running(vm, source, part, "raw", action.limit_s, ended)
+            copy_raw(source, part, limit_s=action.limit_s, ended=ended)
+            return ""
 
         return copy
 
     def _copy_running(
         self, vm: str, disk: Path, part: Path, kind: ImageFormat, limit_s: int, ended: threading.Event
-    ) -> None:
-        """As the disk is when it begins, to a file of that format which is there and empty."""
+    ) -> str:
+        """As the disk is when it begins, to a file of that format which is there and empty. How it was with the guest's
+        file systems then."""
         self._end_backup(vm)
         try:
-            self.domains.on_own_domain(vm, lambda domain: _begin(domain, str(disk), part, kind), **_FAILED)
+            quiesced = GuestAgents(self.domains, self.ledger).quiesce(
+                vm,
+                lambda: self.domains.on_own_domain(vm, lambda domain: _begin(domain, str(disk), part, kind), **_FAILED),
+            )
             self._wait(vm, limit_s, ended)
         except BaseException:
             with suppress(VgpuctlError):
                 self._end_backup(vm)
             raise
+        return quiesced
 
     def _wait(self, vm: str, limit_s: float, ended: threading.Event) -> None:
         deadline = time.monotonic() + limit_s

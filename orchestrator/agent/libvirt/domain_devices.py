@@ -14,6 +14,7 @@ from orchestrator.core.domain_xml.display import is_own_graphics
 from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
 from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
 from orchestrator.core.domain_xml.foreign import is_unconfined, managed_by, unsafe_parts
+from orchestrator.core.domain_xml.guest_agent import is_guest_agent
 from orchestrator.core.domain_xml.interface import is_overlay
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.hosts.cpus import floating, memory_words, parse_cpus
@@ -190,7 +191,7 @@ def _device(address: ElementTree.Element) -> str:
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
-_NEVER = ("filesystem", "shmem", "redirdev", "smartcard", "parallel", "channel")
+_NEVER = ("filesystem", "shmem", "redirdev", "smartcard", "parallel")
 """Devices that reach files, sockets or addresses of the host."""
 _ON_THE_HOST = ("kernel", "initrd", "dtb", "acpi")
 _RANDOM = ("/dev/urandom", "/dev/random")
@@ -307,6 +308,8 @@ def _other_devices(root: ET.Element) -> Iterator[str]:
             yield f"{tag} of type {kind}"
         elif any(log.get("file") != kept_in for log in device.iter("log")):
             yield f"{tag} with a log of its own"
+        elif tag == "channel" and not is_guest_agent(device):
+            yield tag
         elif tag == "emulator" and not (device.text or "").startswith(_INSTALLED):
             yield "emulator"
         elif tag == "graphics" and not is_own_graphics(device):

@@ -24,6 +24,7 @@ import libvirt
 
 from orchestrator.agent.libvirt.connection import Libvirt, translated
 from orchestrator.core.actions.live_move import LiveMove, MovedVm
+from orchestrator.core.domain_xml.guest_agent import without_socket
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.hosts.pool import DIRECTORY
 
@@ -109,6 +110,7 @@ def arriving_text(xml: str, *, own: str, other: str, devices: Sequence[str]) -> 
                 element.set(name, other + value.removeprefix(own))
         if element.tag == "nvram" and (element.text or "").startswith(f"{own}/"):
             element.text = other + str(element.text).removeprefix(own)
+    without_socket(root)
     sources = root.findall("./devices/hostdev/source/address")
     if len(sources) != len(devices):
         raise Conflict("vm.definition_differs", f"the VM runs with {len(sources)} host devices, not {len(devices)}")

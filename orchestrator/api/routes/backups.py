@@ -135,6 +135,9 @@ class BackupAnswer(AnswerBody):
     created_at: Moment
     taken_of: TakenOf | None
     """What the VM was when it was taken; null: it is being made."""
+    quiesced: str | None
+    """Whether its file systems were frozen then: yes, no guest agent, or guest agent refused, and why; null: the VM was
+    stopped, or that is not known."""
     added_bytes: int | None
     """By how much its repository grew; null: it is being made, or that is not known."""
     policy: str | None
@@ -212,7 +215,7 @@ def get_backup(
 
 @backups.post("", status_code=202)
 def create_backup(response: Response, body: CreateBackupBody, services: ServicesOf) -> StartedAnswer:
-    """Back up a VM's disk. Of one that runs it is the disk as a power cut would have left it."""
+    """Back up a VM's disk. Of one that runs ``quiesced`` says how."""
     return started(response, services.backups.run(body.tenant, body.vm, body.target))
 
 

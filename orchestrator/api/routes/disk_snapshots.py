@@ -60,7 +60,7 @@ def create_snapshot(
     response: Response, name: VmInPath, body: CreateSnapshotBody, services: ServicesOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:  # fmt: skip
-    """Take a snapshot of a VM's disk. Of one that runs it is the disk as a power cut would have left it."""
+    """Take a snapshot of a VM's disk. Of one that runs ``quiesced`` says how."""
     return started(response, services.disk_snapshots.create(tenant, name, body.name))
 
 

@@ -45,6 +45,9 @@ class VolumeSnapshotAnswer(AnswerBody):
     size_bytes: int
     state: VolumeState
     """copying: it is being taken; lost: its host was given up, it can only be deleted."""
+    quiesced: str | None
+    """Whether the guest's file systems were frozen then: yes, no guest agent, or guest agent refused, and why; null: no
+    VM ran that had the volume, or that is not known."""
     created_at: Moment
 
     @classmethod
@@ -68,7 +71,7 @@ def create_snapshot(
     response: Response, name: NameInPath, body: CreateSnapshotBody, services: ServicesOf, caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:  # fmt: skip
-    """Take a snapshot of a volume. Of one whose VM runs it is what a power cut would have left."""
+    """Take a snapshot of a volume. Of one that runs ``quiesced`` says how."""
     return started(response, services.volume_snapshots.create(tenant, name, body.name), caller.tenants)
 
 

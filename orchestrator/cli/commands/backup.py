@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands import backup_policy
-from orchestrator.cli.commands.vm_views import TAKEN
+from orchestrator.cli.commands.vm_views import taken
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import MAX_KEY_BYTES, read_keys, read_text, write_new
 from orchestrator.cli.output import render_details, show, shown
@@ -72,7 +72,7 @@ COLUMNS: Final = (
     field("TENANT", "tenant"),
     field("TARGET", "target"),
     field("POLICY", "policy"),
-    Column("TAKEN", lambda backup: TAKEN[backup["taken_of"]]),
+    Column("TAKEN", taken),
     size("SIZE", "size_bytes"),
     size("ADDED", "added_bytes"),
     age(),
@@ -89,7 +89,8 @@ TARGETS: Final = (
 def run(ctx: typer.Context, name: Name, target: ToTarget = None, tenant: Tenant = "default", wait: Wait = True) -> None:
     """Back up a VM's disk; it may run meanwhile.
 
-    Of one that runs it is what a power cut would have left. Data volumes are not part of it.
+    Of one that runs its guest agent freezes the file systems for a moment; without one it is what a power cut would
+    have left. Data volumes are not part of it.
     """
     session = session_of(ctx)
     started = session.client.create_backup(name, tenant, target)
@@ -265,7 +266,8 @@ def _lines(backup: Json) -> list[str]:
         ("repository", f"{shown(backup['target'])}/{shown(backup['vm'])}"),
         ("host", shown(backup["host"])),
         ("policy", shown(backup["policy"])),
-        ("taken", TAKEN[backup["taken_of"]]),
+        ("taken", taken(backup)),
+        ("quiesced", shown(backup.get("quiesced"))),
         ("size", show_size(backup["size_bytes"]) + ("" if added is None else f", {show_size(added)} added")),
         ("made", show_time(backup["created_at"])),
         ("verified", "never" if backup["verified_at"] is None else show_time(backup["verified_at"])),

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli.commands.vm_views import TAKEN
+from orchestrator.cli.commands.vm_views import taken
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.parameters import Name, Sort, Tenant, Wait
 from orchestrator.cli.session import format_of, session_of
@@ -27,7 +27,7 @@ Snapshot = Annotated[
 
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
-    Column("TAKEN", lambda snapshot: TAKEN[snapshot["taken_of"]]),
+    Column("TAKEN", taken),
     size("SIZE", "size_bytes"),
     age(),
 )
@@ -37,8 +37,8 @@ COLUMNS: Final = (
 def create(ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", wait: Wait = True) -> None:
     """Take a snapshot of a VM's disk; it may run meanwhile.
 
-    Of one that runs it is what a power cut would have left: stop it first where that is not enough. Data volumes and
-    memory are not part of it.
+    Of one that runs its guest agent freezes the file systems for a moment; without one it is what a power cut would
+    have left. Data volumes and memory are not part of it.
     """
     session = session_of(ctx)
     finish(session, session.client.create_snapshot(name, tenant, snapshot), tenant, wait=wait)

@@ -28,6 +28,7 @@ from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
+from orchestrator.core.vms.disk_snapshot import QUIESCED
 from orchestrator.core.vms.vm import VmState
 
 if TYPE_CHECKING:
@@ -69,13 +70,18 @@ COLUMNS: Final = (
 )
 
 
-TAKEN: Final = {None: "not taken to its end", "stopped": "of the stopped VM", "running": "while it ran"}
-"""Of a snapshot, by what its VM was."""
+_TAKEN: Final = {None: "not taken to its end", "stopped": "of the stopped VM", "running": "while it ran"}
+
+
+def taken(row: Mapping[str, Any]) -> str:
+    """Of a snapshot or backup: what its VM was. Older servers do not say what was frozen."""
+    frozen = ", frozen" if row.get("quiesced") == QUIESCED else ""
+    return f"{_TAKEN[row['taken_of']]}{frozen}"
 
 
 def _snapshots(vm: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Older servers do not say."""
-    lines = [f"{snapshot['name']} ({TAKEN[snapshot['taken_of']]})" for snapshot in vm.get("snapshots") or ()]
+    lines = [f"{snapshot['name']} ({taken(snapshot)})" for snapshot in vm.get("snapshots") or ()]
     return [("snapshots", shown(lines))] if lines else []
 
 

@@ -24,7 +24,8 @@ COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), size("SIZE", "size_bytes"), 
 def create(ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", wait: Wait = True) -> None:
     """Take a snapshot of a data volume, whose VM may run.
 
-    Of one that runs it is what a power cut would have left: stop it first where that is not enough.
+    Of one that runs its guest agent freezes the file systems for a moment; without one it is what a power cut would
+    have left.
     """
     session = session_of(ctx)
     begun = session.client.create_volume_snapshot(name, tenant, snapshot)

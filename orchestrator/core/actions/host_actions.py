@@ -394,5 +394,7 @@ class ActionResult:
     unfinished: bool = False
     """It goes on in the background, as long as its operation asks for it again; asked for anything else of the VM, the
     agent ends it."""
+    quiesced: str = ""
+    """Whether a guest's file systems were frozen when a copy of its disk began, as a snapshot says it."""
     cleaned: AgentCleaned = ""
     """How what it removed of a GPU was cleaned."""

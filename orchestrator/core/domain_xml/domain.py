@@ -12,6 +12,7 @@ from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain_xml.console import serial_console
 from orchestrator.core.domain_xml.display import display
 from orchestrator.core.domain_xml.firmware import large_bars, system
+from orchestrator.core.domain_xml.guest_agent import guest_agent
 from orchestrator.core.domain_xml.interface import interface, nic_hostdev, overlay_interface
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.device import Device
@@ -193,7 +194,7 @@ def domain_xml(
         else interface(vm_id, network, card, servers.get(network, ()))
         for card, network in enumerate(domain.networks)
     )  # fmt: skip
-    devices.extend(serial_console(vm_id))
+    devices.extend((*serial_console(vm_id), guest_agent()))
     devices.extend(hostdev(device) for device in domain.devices)
     if domain.nic is not None:
         devices.append(nic_hostdev(domain.nic))
@@ -241,7 +242,7 @@ def _nothing_unused(devices: ET.Element) -> None:
 def root_ports(domain: DomainDescription) -> Iterator[ET.Element]:
     """One for each device that libvirt puts behind a port of its own, which would make no more than those by itself,
     and the spare ones. The screen, the CD-ROM's controller and the TPM are on the root complex."""
-    own = len(("disk", "pointer", "random numbers", *domain.data, *domain.networks, *domain.devices))
+    own = len(("disk", "pointer", "random numbers", "guest agent", *domain.data, *domain.networks, *domain.devices))
     yield ET.Element("controller", type="pci", index="0", model="pcie-root")  # libvirt takes it for a port otherwise
     for number in range(own + (domain.nic is not None) + SPARE_PORTS):
         yield ET.Element("controller", type="pci", index=str(number + 1), model="pcie-root-port")

@@ -64,6 +64,8 @@ class Backup:
     """When it was asked for: seconds since the epoch, UTC."""
     taken_of: TakenOf | None = None
     """What the VM was when it was taken. None: it is being made."""
+    quiesced: str | None = None
+    """As of the snapshot that it was made of. None also: it is being made, or was made known."""
     added_bytes: int | None = None
     """By how much its repository grew. None: it is being made, or that was not told."""
     policy: str | None = None

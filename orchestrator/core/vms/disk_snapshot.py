@@ -12,7 +12,13 @@ from orchestrator.core.errors import NotFound
 from orchestrator.core.names import near
 
 TakenOf = Literal["stopped", "running"]
-"""What the VM was. Of one that ran it is the disk as a power cut in that moment would have left it."""
+"""What the VM was. Of one that ran it is the disk as a power cut in that moment would have left it, unless its guest's
+file systems were frozen then."""
+QUIESCED: Final = "yes"
+NO_GUEST_AGENT: Final = "no guest agent"
+_REFUSED: Final = "guest agent refused: "
+MAX_QUIESCED: Final = 160
+"""Characters of what is said of it."""
 SNAPSHOT_FILE: Final = ".snapshot"
 """Ends the names of snapshots' files."""
 MAX_OF_VM: Final = 32
@@ -33,6 +39,9 @@ class DiskSnapshot:
     """When it was asked for: seconds since the epoch, UTC."""
     taken_of: TakenOf | None = None
     """None: its file is being made."""
+    quiesced: str | None = None
+    """Whether the guest's file systems were frozen at that moment: ``yes``, ``no guest agent``, or ``guest agent
+    refused: `` and why. None: the VM was stopped, or its host's agent is too old to say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +57,19 @@ class SnapshotSource:
     snapshot: str
     """Its file."""
     size_bytes: int
+
+
+def quiesce_refused(why: str) -> str:
+    """``why``: what the guest, or libvirt, said."""
+    printable = "".join(letter if " " <= letter <= "~" else "?" for letter in why.strip())
+    return f"{_REFUSED}{printable}"[:MAX_QUIESCED]
+
+
+def quiesced_of(answer: str) -> str | None:
+    """What a host's agent says of it, as far as it is believed. None: nothing."""
+    if answer in {QUIESCED, NO_GUEST_AGENT}:
+        return answer
+    return quiesce_refused(answer.removeprefix(_REFUSED)) if answer else None
 
 
 def snapshot_file(vm_id: str, snapshot_id: str) -> str:

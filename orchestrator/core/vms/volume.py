@@ -65,6 +65,8 @@ class Volume:
     read_only_of: str | None = None
     """Id of the volume that its VM reads by it, as others may: a second name of that one's file, and of no size. It is
     called ``id/volume``, and gone once its VM does not have it any more. None: it is a volume of its own."""
+    quiesced: str | None = None
+    """Of a snapshot, as of one of a VM's disk. None also: no VM ran that had the volume."""
 
     @property
     def limits(self) -> DiskLimits:
@@ -100,9 +102,10 @@ class Volume:
         return cls(**stored)
 
     def fields(self) -> dict[str, object]:
-        """As an operation's inputs keep it: without what people say of it."""
+        """As an operation's inputs keep it: without what people say of it, and what a copy is still
+        to say."""
         fields = asdict(self)
-        del fields["about"]
+        del fields["about"], fields["quiesced"]
         return fields
 
 

@@ -92,8 +92,9 @@ def _store(context: Context) -> str:
     stored = StoreBackup(disk=vm.volume, volume=file_of(context), vm_name=vm.full_name, max_bytes_per_s=most, **members)
     message = copied(context, stored).message
     added = int(message) if message.isdecimal() else None
-    taken_of = next(its.taken_of for its in vm.snapshots if its.id == context.text("snapshot_id")) or "stopped"
-    context.write_at_end(lambda tx: tx.backups.stored(_id(context), taken_of, added))
+    snapshot = next(its for its in vm.snapshots if its.id == context.text("snapshot_id"))
+    taken_of, quiesced = snapshot.taken_of or "stopped", snapshot.quiesced
+    context.write_at_end(lambda tx: tx.backups.stored(_id(context), taken_of, quiesced, added))
     return "" if added is None else f"{show_size(added)} added"
 
 
@@ -101,7 +102,7 @@ def _fetch(context: Context) -> str:
     vm, members = context.known_vm(), _members(context)
     fetched = FetchBackup(vm=vm.id, volume=file_of(context), disk_bytes=vm.spec.disk_bytes, **members)
     copied(context, fetched)
-    context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, context.text("snapshot_id"), "stopped"))
+    context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, context.text("snapshot_id"), "stopped", None))
     return show_size(members["size_bytes"])
 
 

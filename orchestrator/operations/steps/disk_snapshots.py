@@ -9,7 +9,7 @@ from orchestrator.core.actions.backups import UsesRepository
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, LongCopy, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.disk_snapshot import snapshot_file
+from orchestrator.core.vms.disk_snapshot import QUIESCED, TakenOf, quiesced_of, snapshot_file
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.vm_record import as_before, say_stopped
@@ -65,9 +65,18 @@ def _take(context: Context) -> str:
     vm, snapshot_id = context.known_vm(), context.text("snapshot_id")
     size = next((its.size_bytes for its in vm.snapshots if its.id == snapshot_id), vm.spec.disk_bytes)
     taken = TakeSnapshot(vm=vm.id, disk=vm.volume, volume=file_of(context), size_bytes=size)
-    running = copied(context, taken).message == "running"  # of a file whose name was drawn for it
-    context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, snapshot_id, "running" if running else "stopped"))
-    return f"{show_size(size)}, as after a power cut" if running else show_size(size)
+    result = copied(context, taken)
+    taken_of: TakenOf = "running" if result.message == "running" else "stopped"
+    quiesced = quiesced_of(result.quiesced)  # None also of a file whose name was drawn for it
+    context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, snapshot_id, taken_of, quiesced))
+    return show_size(size) if taken_of == "stopped" else f"{show_size(size)}, {how_quiet(quiesced)}"
+
+
+def how_quiet(quiesced: str | None) -> str:
+    """Of a copy of a disk of a VM that ran."""
+    if quiesced == QUIESCED:
+        return "its file systems were frozen"
+    return "as after a power cut" if quiesced is None else f"as after a power cut: {quiesced}"
 
 
 def take_back(context: Context) -> None:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from orchestrator.core.actions.volumes import CopyDataVolume, DeleteDataVolume, ReplaceDataVolume
 from orchestrator.core.units import show_size
+from orchestrator.core.vms.disk_snapshot import quiesced_of
 from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.disk_snapshots import copied
+from orchestrator.operations.steps.disk_snapshots import copied, how_quiet
 
 
 def _made(context: Context) -> Volume:
@@ -26,16 +27,23 @@ def forget(context: Context) -> None:
         tx.volumes.remove(_made(context).id)
 
 
-def _copy(context: Context) -> str:
+def _copied(context: Context) -> str | None:
+    """Whether file systems were frozen."""
     made = _made(context)
-    copied(context, CopyDataVolume(volume=made.file, of=context.text("of"), size_bytes=made.size_bytes))
-    return show_size(made.size_bytes)
+    copy = CopyDataVolume(volume=made.file, of=context.text("of"), size_bytes=made.size_bytes)
+    return quiesced_of(copied(context, copy).quiesced)
+
+
+def _copy(context: Context) -> str:
+    _copied(context)
+    return show_size(_made(context).size_bytes)
 
 
 def _copy_and_keep(context: Context) -> str:
-    size = _copy(context)
-    context.write_at_end(lambda tx: tx.volumes.made(_made(context).id))
-    return size
+    made, quiesced = _made(context), _copied(context)
+    context.write_at_end(lambda tx: tx.volumes.made(made.id, quiesced))
+    size = show_size(made.size_bytes)
+    return size if quiesced is None else f"{size}, {how_quiet(quiesced)}"
 
 
 def _drop(context: Context) -> None:

@@ -82,6 +82,43 @@ def test_one_that_was_started_before_zeros_gave_room_back_is_let_in(said: str, t
     assert differences(own, sent().replace("discard='unmap'", f"discard='unmap' detect_zeroes='{said}'")) == told
 
 
+AGENT = "<channel type='unix'>{}<target type='virtio' name='org.qemu.guest_agent.0'{}/></channel>"
+SOCKET = "<source mode='bind' path='/{}/domain-7-default.train/org.qemu.guest_agent.0'/>"
+
+
+@pytest.mark.parametrize("directory", ["var/lib/libvirt/qemu/channel/target", "run/libvirt/qemu/channel"])
+def test_one_with_a_guest_agents_port_goes_where_there_is_none_and_back(directory: str) -> None:
+    """VMs that were started before have none; their hosts' definitions have one."""
+    own, runs = AGENT.format("", ""), AGENT.format(SOCKET.format(directory), " state='connected'")
+    for ours, coming in ((own, ""), ("", runs), (own, runs)):
+        assert differences(with_device(defined(), ours), with_device(sent(), coming)) == ()
+    assert parts_of(with_device(sent(), runs)).others == ()
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        AGENT.format(SOCKET.format("run/libvirt"), ""),
+        AGENT.format(SOCKET.format("run/libvirt/qemu/channel/../.."), ""),
+        AGENT.format("<source mode='connect' path='/run/docker.sock'/>", ""),
+        AGENT.format("<source mode='bind'><reconnect enabled='yes'/></source>", ""),
+        AGENT.format("<log file='/etc/passwd'/>", ""),
+        AGENT.format("", "").replace("guest_agent.0", "other.0"),
+        AGENT.format("", "").replace("unix", "spicevmc"),
+    ],
+)
+def test_no_other_port_comes_with_it(channel: str) -> None:
+    assert differences(defined(), with_device(sent(), channel)) == ("/devices/channel",)
+    assert any(other.startswith("channel") for other in parts_of(with_device(sent(), channel)).others)
+
+
+def test_the_other_hosts_libvirt_names_the_socket() -> None:
+    runs = with_device(sent(), AGENT.format(SOCKET.format("run/libvirt/qemu/channel"), ""))
+    root = ET.fromstring(migration.arriving_text(runs, own="/here", other="/there", devices=()))
+    (channel,) = root.findall("devices/channel")
+    assert [part.tag for part in channel] == ["target"]
+
+
 def test_what_libvirt_keeps_of_bursts_that_were_taken_away_is_let_in() -> None:
     limit, rest = "<total_iops_sec>200</total_iops_sec>", "<total_iops_sec_max_length>1</total_iops_sec_max_length>"
     target = "<target dev='vda' bus='virtio'/>"

@@ -23,6 +23,7 @@ from orchestrator.core.actions.disk_snapshots import RestoreSnapshot, TakeSnapsh
 from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, DeleteVolume, StartDomain
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.vms.disk_snapshot import snapshot_file
+from tests.fakes.guest_agent import GuestWithAgent
 from tests.unit.agent.bench import Bench, domain_of
 
 SIZE = 2**20
@@ -152,6 +153,43 @@ def test_a_vm_that_runs_is_copied_as_it_was_when_it_began(
     assert not running(bench, backups, monkeypatch)(disk.take).changed
     bench.do(disk.restore)
     assert disk.shows() == then
+
+
+class WithGuestAgent(Backups, GuestWithAgent):
+    """Notes whether its file systems stood still when each backup began."""
+
+    def __init__(self, disk: Disk) -> None:
+        Backups.__init__(self, disk)
+        GuestWithAgent.__init__(self)
+        self.began: list[bool] = []
+
+    def XMLDesc(self, flags: int = 0) -> str:  # noqa: N802
+        return Backups.XMLDesc(self, flags).replace("</devices>", f"{self.channel}</devices>")
+
+    def backupBegin(self, xml: str, checkpoint: None, flags: int) -> None:  # noqa: N802
+        self.began.append(self.frozen)
+        super().backupBegin(xml, checkpoint, flags)
+
+    def jobStats(self, flags: int = 0) -> dict[str, object]:  # noqa: N802
+        assert not self.frozen, "while all is copied"
+        return super().jobStats(flags)
+
+
+def test_a_guest_with_an_agent_is_frozen_when_its_copy_begins_and_that_is_told_also_later(
+    bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backups = WithGuestAgent(disk)
+    take = running(bench, backups, monkeypatch)
+    done, again = take(disk.take), take(disk.take)
+    assert (done.message, done.quiesced, done.changed) == ("running", "yes", True)
+    assert (again.message, again.quiesced, again.changed) == ("running", "yes", False)
+    assert (backups.began, backups.frozen) == ([True], False)
+
+
+def test_without_an_agent_that_is_told(bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert running(bench, Backups(disk), monkeypatch)(disk.take).quiesced == "no guest agent"
+    bench.do(DeleteVolume(vm=bench.vm, volume=disk.snapshot))
+    assert bench.do(disk.take).quiesced == "", "of a stopped one there is nothing to say"
 
 
 def test_a_backup_that_fails_leaves_nothing(bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,8 @@ def _method(function: Callable[..., object]) -> Callable[..., object]:
 
 def _is_virtio(device: ET.Element) -> bool:
     target = device.find("target")
-    return device.tag == "disk" and target is not None and target.get("bus") == "virtio"
+    disk = device.tag == "disk" and target is not None and target.get("bus") == "virtio"
+    return disk or (device.tag, device.get("type")) == ("controller", "virtio-serial")
 
 
 class Running:
