@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import paramiko
 import pytest
 
+from orchestrator.adapters.agent_link.carrying import content_of
+from orchestrator.adapters.agent_link.conversation import Conversation
 from orchestrator.adapters.agent_link.link import AgentStream, SshHostLink
 from orchestrator.adapters.agent_link.stream_lines import STREAMS_PER_TRANSPORT, STREAMS_PER_VM, TRANSPORTS
 from orchestrator.api.routes.guest_streams import MAX_STREAMS, MAX_STREAMS_PER_TENANT, stream_place
+from orchestrator.core.actions.volume_copy import DISK, END, RECORD, SIZE
 from orchestrator.core.errors import Conflict, Retryable
 from orchestrator.core.hosts.host import Host
 from tests.hostile.bad_agent import HELLO, BadChannel, answering
@@ -144,3 +148,39 @@ def test_a_tenant_with_all_its_streams_open_leaves_the_others_theirs() -> None:
         one.__exit__(None, None, None)
     with stream_place("greedy"):
         pass
+
+
+class Giver:
+    """Sends a snapshot; beyond it, its last record again and again."""
+
+    def __init__(self, *records: tuple[bytes, int, bytes], ends: bool) -> None:
+        self._sent = [RECORD.pack(kind, begin, len(content)) + content for kind, begin, content in records]
+        if ends:
+            digest = sha256(b"".join(self._sent)).digest()
+            self._sent.append(RECORD.pack(END, 0, len(digest)) + digest)
+        self._waiting = b"".join(self._sent)
+
+    def receive_bytes(self, size: int, _limit_s: float) -> bytes:
+        self._waiting = self._waiting or self._sent[-1]
+        given, self._waiting = self._waiting[:size], self._waiting[size:]
+        return given
+
+
+def given(*records: tuple[bytes, int, bytes], ends: bool = True) -> bytes:
+    return b"".join(content_of(cast("Conversation", Giver(*records, ends=ends)), 1.0))
+
+
+def test_a_snapshot_comes_with_its_holes() -> None:
+    assert given((SIZE, 9, b""), (DISK, 2, b"ab"), (DISK, 6, b"c")) == b"\0\0ab\0\0c\0\0"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [(SIZE, 9, b""), (DISK, 3, b""), (DISK, 2, b"b"), (DISK, 8, b"bc"), (b"X", 0, b""), (b"V", 0, b"x")],
+    ids=["size again", "nothing", "earlier", "beyond its end", "no kind", "variables"],
+)
+def test_records_that_never_end_a_snapshot_end_its_reading(last: tuple[bytes, int, bytes]) -> None:
+    """Nobody could cancel it: nothing would come of it."""
+    with pytest.raises(Retryable) as cut:
+        given((SIZE, 9, b""), (DISK, 2, b"a"), last, ends=False)
+    assert cut.value.code == "volume.cut"

@@ -62,7 +62,9 @@ def _to_the_end(giver: Conversation, stall_s: float) -> Iterator[bytes]:
 
 
 def content_of(giver: Conversation, stall_s: float) -> Generator[bytes]:
-    """The file itself, its holes as zeros. :raises Retryable: ``volume.cut``"""
+    """The file itself, its holes as zeros. Each record brings it on, so that there is an end.
+
+    :raises Retryable: ``volume.cut``"""
     digest, at, size = hashlib.sha256(), 0, 0
     kind = b""
     while kind != END:
@@ -74,14 +76,14 @@ def content_of(giver: Conversation, stall_s: float) -> Generator[bytes]:
         if kind == END and content != digest.digest():
             raise _cut("its digest is another one")
         digest.update(head + content)
-        if kind == SIZE:
+        if kind == SIZE and not size:
             size = begin
-        elif kind == DISK:
-            if not at <= begin <= begin + length <= size:
-                raise _cut("its records are in no order")
+        elif kind == DISK and at <= begin < begin + length <= size:
             yield from _zeros(begin - at)
             yield content
             at = begin + length
+        elif kind != END:
+            raise _cut("its records are in no order")
     yield from _zeros(size - at)
 
 

@@ -23,6 +23,7 @@ from orchestrator.store.transaction import Transaction
 _ADDED: Final = "added"
 """Input of an operation: the SHA-256 of the image that it has added."""
 _TELL_BYTES: Final = 64 * MIB
+_REPORT_S: Final = 5.0
 
 
 def _flatten(context: Context) -> str:
@@ -68,12 +69,13 @@ def _name_it(tx: Transaction, image: Image) -> None:
 
 def _reporting(context: Context, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """And ended, when somebody cancels."""
-    came = reported = 0
+    clock = context.world.clock
+    came, reported, reported_at = 0, 0, clock.monotonic()
     for chunk in chunks:
         yield chunk
         came += len(chunk)
-        if came - reported >= _TELL_BYTES:
-            reported = came
+        if came - reported >= _TELL_BYTES or clock.monotonic() - reported_at >= _REPORT_S:
+            reported, reported_at = came, clock.monotonic()
             context.report(f"{show_size(came // MIB * MIB)} copied")
             context.pause(0.0)
 
