@@ -47,9 +47,10 @@ Known = dict[tuple[str, str], KnownPower]
 
 
 def power_seen(gpu: GpuSnapshot, before: KnownPower | None = None) -> KnownPower | None:
-    """After an observation; ``before``: what was known. None: its driver tells none."""
+    """After an observation; ``before``: what was known. None: its driver tells none, or such as none can be: a limit of
+    0 W is sent as the GPU's own, and a lowest one above all others would have every budget refused."""
     least, default, most = gpu.power_min_watts, gpu.power_default_watts, gpu.power_max_watts
-    if least is None or default is None or most is None:
+    if least is None or default is None or most is None or not 0 < least <= default <= most:
         return None
     cap, granted = (None, None) if before is None else (before.cap, before.granted)
     return KnownPower(least, default, most, gpu.power_limit_watts, cap, granted)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,14 @@ from orchestrator.core.actions.vgpu_settings import SetPowerLimit
 from orchestrator.core.errors import Denied, InvalidInput, NotFound, Retryable, Unknown, VgpuctlError
 from orchestrator.core.gpu.power import SITE, Budget, GpuPower
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.hosts.snapshot_rules import check_bounds
 from orchestrator.reconcile.power import PowerKeeper
 from orchestrator.services.hosts.power import PowerService, uses_of
+from orchestrator.store.power import power_seen
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, plane_with
 from tests.fakes.fake_gpu_settings import LIMITS
 from tests.fakes.fake_host import FakeHosts
+from tests.fakes.fake_machine import snapshot_of
 
 LEAST, MOST = LIMITS
 IDLE_W = 40.0
@@ -106,6 +110,22 @@ def test_a_budget_below_the_lowest_limits_of_its_gpus_or_of_nothing_is_refused_b
         site.plane.services.power.set_budget(Budget("rack", "7"), 10_000)
     with pytest.raises(NotFound):
         site.plane.services.power.set_budget(Budget("host", "nowhere"), 10_000)
+
+
+@pytest.mark.parametrize(
+    "told", [{"power_min_watts": MOST + 1}, {"power_min_watts": 0}, {"power_default_watts": 0}, {"power_max_watts": 1}],
+    ids=str,
+)  # fmt: skip
+def test_limits_that_none_can_be_are_not_believed(site: Site, told: dict[str, Any]) -> None:
+    gpu = snapshot_of(site.plane.machine(T4_HOST)).gpus[0]
+    assert power_seen(gpu) is not None
+    assert power_seen(replace(gpu, **told)) is None
+
+
+def test_no_host_counts_more_than_any_gpu_takes(site: Site) -> None:
+    gpu = snapshot_of(site.plane.machine(T4_HOST)).gpus[0]
+    with pytest.raises(Unknown):
+        check_bounds(replace(gpu, power_max_watts=4097))
 
 
 def test_what_idles_lends_to_what_works_and_all_have_their_own_limits_again_without_the_budget(site: Site) -> None:

@@ -172,8 +172,8 @@ HOST_MIB: Final = 2**27
 """128 TiB of memory: what x86-64 addresses with four levels of page tables."""
 _GPU_MIB: Final = 2**23
 """8 TiB; the largest GPUs have 288 GiB."""
-_WATTS: Final = 2**16
-"""Of one card; the largest take 1,400 W."""
+_WATTS: Final = 2**12
+"""Of one card; the largest take 1,400 W. What a host says of its GPUs counts in budgets that others' lie within."""
 _FILE: Final = 2**50
 """1 PiB in bytes."""
 _DISK: Final = 2**53 - 1
