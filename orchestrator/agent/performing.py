@@ -334,7 +334,7 @@ def _turn_of(action: HostAction) -> str:
     """Of the VM; what is about none has the host's, but what is done in a pool, which may not answer, and what takes
     long: to a backup, and to a data volume that is copied, whose removal ends that, and waits for one that makes it."""
     if isinstance(action, VerifyBackup | RemoveBackup | FindRepositories | ListBackups):
-        return f"backup {getattr(action, 'backup', '')}"
+        return f"backup {getattr(action, 'backup', '') or action.target}"
     if isinstance(action, CreateDataVolume | CopyDataVolume | ReplaceDataVolume | DeleteDataVolume):
         return f"volume {action.volume}"
     if isinstance(action, DeclarePool | WithdrawPool):

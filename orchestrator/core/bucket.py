@@ -11,8 +11,9 @@ from orchestrator.core.errors import InvalidInput
 
 MAX_CA: Final = 64 * 1024
 """Characters of the certificates that one bucket's server is believed by."""
+_MAX_PORT: Final = 65535
 _BUCKET_URL: Final = re.compile(
-    r"https?://(?:[a-z0-9-]+(?:\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?/[a-z0-9][a-z0-9.-]{2,62}"
+    r"https?://(?:[a-z0-9-]+(?:\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?/[a-z0-9][a-z0-9.-]{2,62}"
     r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}){0,8}",
     re.ASCII,
 )
@@ -54,7 +55,8 @@ class Bucket:
 def check_bucket_url(url: str) -> str:
     """Without the slash that it may end in. :raises InvalidInput: ``backup.s3_invalid``"""
     bare = url.removesuffix("/")
-    if _BUCKET_URL.fullmatch(bare) is None:
+    matched = _BUCKET_URL.fullmatch(bare)
+    if matched is None or int(matched["port"] or 0) > _MAX_PORT:
         hint = "--s3 https://HOST[:PORT]/BUCKET[/PREFIX], a bucket's name having 3 to 63 of a-z, 0-9, '.' and '-'"
         raise InvalidInput("backup.s3_invalid", "that is no address of a bucket", hint=hint)
     return bare

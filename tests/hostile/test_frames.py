@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.actions.backups import FindRepositories, RemoveBackup
+from orchestrator.core.actions.host_actions import FencingToken
 from orchestrator.core.errors import Denied, Unknown, VgpuctlError
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.wire import snapshot_to_dict
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of, t4
 from tests.hostile.answers import errors, snapshots, whole
@@ -216,3 +219,13 @@ def test_a_bad_hello_is_an_agent_that_does_not_run(name: str) -> None:
     found = outcome(answering("{}"), hellos[name])
     assert isinstance(found, VgpuctlError)
     assert found.code == "agent.not_running"
+
+
+def test_a_list_comes_whole_and_what_people_read_is_one_line() -> None:
+    vms = json.dumps([f"{number:036}" for number in range(5000)])
+    hello = framed(json.dumps({"hello": {"protocol": PROTOCOL_VERSION, "agent_version": "0"}}).encode())
+    link = BadAgentLink(answering(json.dumps({"changed": False, "message": vms})), hello)
+    token = FencingToken(site="site", epoch=1, operation="o", attempt=1)
+    assert link.perform(HOST, FindRepositories(target="nas"), token).message == vms
+    removes = RemoveBackup(target="nas", of_vm="a", password="p", backup="b", size_bytes=0)
+    assert len(link.perform(HOST, removes, token).message) == 300

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_what_was_lost_is_there_again_once_and_goes_to_a_new_vm(plane: ControlPl
     assert said(imported(plane)) == "1 backups of 1 VMs"
     assert said(imported(plane)) == "0 backups of 0 VMs"
     backup = own.the_backup(plane)
-    assert replace(backup, created_at=0) == replace(before, created_at=0, added_bytes=None, policy=None)
+    assert replace(backup, created_at=0) == replace(before, created_at=0, added_bytes=None, policy=None, quiesced=None)
     assert backup.created_at == datetime(2026, 11, 30, 10, 47, 55, 48701, tzinfo=UTC).timestamp()
     plane.services.vms.create(create_vm("again", start=False))
     plane.engine.drain()
@@ -99,22 +99,70 @@ def test_a_repository_that_cannot_be_opened_is_told_and_the_others_come(plane: C
     assert own.the_backup(plane).id == backup.id
 
 
-@pytest.mark.parametrize(
-    "found",
-    ["none", [["1" * 36, "2026-11-30T10:47:55Z", 2**30]], [["../../x", "2026-11-30T10:47:55Z", 2**30, "train"]],
-     [["1" * 36, "yesterday", 2**30, "train"]], [["1" * 36, "2026-11-30T10:47:55Z", 2**90, "train"]],
-     [["1" * 36, "2026-11-30T10:47:55Z", 2**30, "\x1b[2J"]]],
-)  # fmt: skip
-def test_a_list_that_is_none_makes_no_record(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, found: Any) -> None:
-    lost(plane)
+def _answers(monkeypatch: pytest.MonkeyPatch, message: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """What the host says is in each repository."""
     original = fake_actions.perform_on
 
     def lies(machine: Any, action: Any) -> ActionResult:
-        if isinstance(action, ListBackups):
-            return ActionResult(changed=False, message=json.dumps(found))
-        return original(machine, action)
+        if not isinstance(action, ListBackups):
+            return original(machine, action)
+        meanwhile()
+        return ActionResult(changed=False, message=message)
 
     monkeypatch.setattr("tests.fakes.fake_host.perform_on", lies)
-    ended = imported(plane)
-    assert (ended.error or {})["code"] == "agent.answer_invalid"
+
+
+@pytest.mark.parametrize("message", ["none", '"none"', "[" * 100_000, "{}"], ids=["no JSON", "text", "deep", "object"])
+def test_an_answer_that_is_no_list_makes_no_record(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    lost(plane)
+    _answers(monkeypatch, message)
+    assert (imported(plane).error or {})["code"] == "agent.answer_invalid"
     assert plane.services.backups.list(None) == ()
+
+
+_GOOD = ["1" * 36, "2026-11-30T10:47:55Z", 2**30, "train"]
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [_GOOD[:3], "none", None, {}, ["../../x", *_GOOD[1:]], [7, *_GOOD[1:]],
+     *([_GOOD[0], made, *_GOOD[2:]] for made in ("yesterday", 5, "0001-01-01T00:00:00+14:00", "1969-12-31T00:00:00Z")),
+     *([*_GOOD[:2], size, "train"] for size in (2**90, -1, float("nan"), "1", None)), [*_GOOD[:3], "\x1b[2J"]],
+    ids=ascii,
+)  # fmt: skip
+def test_what_is_no_backup_is_told_and_the_others_come(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, strange: Any
+) -> None:
+    """A host that had a repository's password may have put it there."""
+    lost(plane)
+    _answers(monkeypatch, json.dumps([strange, _GOOD, _GOOD]))
+    assert said(imported(plane)) == "1 backups of 1 VMs; no backups that could be: 1"
+    assert [backup.id for backup in plane.services.backups.list(None)] == [_GOOD[0]]
+
+
+def test_one_that_is_removed_while_its_target_is_read_does_not_come_back(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = own.the_backup(plane)
+    delete(plane)
+    plane.engine.drain()
+
+    def removed() -> None:
+        with plane.store.begin() as tx:
+            tx.backups.remove(backup.id)
+
+    _answers(monkeypatch, json.dumps([[backup.id, *_GOOD[1:]]]), removed)
+    assert said(imported(plane)).startswith("0 ")
+    assert plane.services.backups.list(None) == ()
+
+
+def test_of_more_than_a_tenant_may_have_the_newest_come(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost(plane)
+    monkeypatch.setattr("orchestrator.operations.steps.backup_import.MAX_OF_TENANT", 2)
+    found = [[str(day) * 36, f"2026-11-0{day}T10:47:55Z", 2**30, "train"] for day in (2, 4, 1, 3)]
+    _answers(monkeypatch, json.dumps(found))
+    assert said(imported(plane)).startswith("2 ")
+    assert said(imported(plane)).startswith("0 ")
+    assert [backup.id[0] for backup in plane.services.backups.list(None)] == ["3", "4"]

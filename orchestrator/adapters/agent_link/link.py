@@ -21,6 +21,7 @@ from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Mes
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.adapters.agent_link.stream_lines import StreamLines
+from orchestrator.core.actions.backups import FindRepositories, ListBackups
 from orchestrator.core.actions.host_actions import (
     ActionResult,
     FencingToken,
@@ -178,7 +179,8 @@ class SshHostLink:
         with self._line(host).conversation(host, self._open_channel, fresh=False) as conversation:
             conversation.check_speaks(action.since)
             result = result_from_dict(conversation.ask("perform", params, limit_s=_limit(action)))
-        return replace(result, message=one_line(result.message))
+        is_list = isinstance(action, FindRepositories | ListBackups)  # in JSON; what others say is a line for people
+        return result if is_list else replace(result, message=one_line(result.message))
 
     def send_image(
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken

@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -111,11 +112,12 @@ class BackupsOfDisks:
         """:raises NotFound: ``backup.no_target``; :raises Fatal: ``backup.failed``; and those of a bucket"""
         if action.bucket is not None:
             check_bucket_url(action.bucket.url)
-            names = [name.removesuffix("/") for name in Objects(action.bucket).names("", directories=True)]
+            listing = Objects(action.bucket).names("", directories=True)
+            names = (name.removesuffix("/") for name in listing)
+            vms = islice(filter(REPOSITORY.fullmatch, names), _MAX_REPOSITORIES)
         else:
-            names = listed(self._mounted(action.target))
-        vms = sorted(name for name in names if REPOSITORY.fullmatch(name))
-        return ActionResult(changed=False, message=json.dumps(vms[:_MAX_REPOSITORIES]))
+            vms = islice(filter(REPOSITORY.fullmatch, listed(self._mounted(action.target))), _MAX_REPOSITORIES)
+        return ActionResult(changed=False, message=json.dumps(list(vms)))
 
     def list(self, action: ListBackups, ended: threading.Event) -> ActionResult:
         """The newest ones. :raises Fatal: ``backup.password``, ``backup.failed``"""

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hmac
 import os
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from threading import Event, Timer
 from typing import Final
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
@@ -23,8 +26,12 @@ from orchestrator.core.bucket import Bucket
 from orchestrator.core.errors import Fatal, NotFound, Retryable, VgpuctlError
 
 _REQUEST_S: Final = 20.0
+"""All of an answer is there by then. A server that sends a byte now and then would keep the thread, and with it the VM
+whose backup it is."""
 _MAX_BYTES: Final = 4 * 2**20
 """Of an answer: a thousand names have less."""
+_MAX_PAGES: Final = 200
+"""Of one list: 200,000 names. A server may say that there are more for ever."""
 _NOTHING: Final = sha256(b"").hexdigest()
 _KEY: Final = (
     "its key is refused",
@@ -53,6 +60,8 @@ class Objects:
     """Those below the bucket's prefix."""
 
     bucket: Bucket
+    ended: Event = field(default_factory=Event)
+    """Set when nobody wants it any more."""
 
     def names(self, beginning: str, *, directories: bool = False) -> Iterator[str]:
         """Without the bucket's prefix. ``directories``: up to the next slash, each once.
@@ -61,7 +70,9 @@ class Objects:
         query = {"list-type": "2", "prefix": self.bucket.prefix + beginning}
         if directories:
             query["delimiter"] = "/"
-        while True:
+        for _ in range(_MAX_PAGES):
+            if self.ended.is_set():
+                break
             page = _parsed(self._ask("GET", "", query))
             for name in page.iterfind(".//{*}CommonPrefixes/{*}Prefix" if directories else ".//{*}Contents/{*}Key"):
                 yield str(name.text)[len(self.bucket.prefix) :]
@@ -69,6 +80,7 @@ class Objects:
             if token is None:
                 return
             query["continuation-token"] = token
+        raise _of_host(Fatal, "backup.failed", "its storage lists too many names", "is its bucket the right one?", "")
 
     def remove(self, name: str) -> None:
         """Gone already is fine. :raises VgpuctlError: as :meth:`names`"""
@@ -80,7 +92,7 @@ class Objects:
         headers = signed(self.bucket, method, path, words, at=time.time())
         try:
             status, body = self._answered(method, f"{path}?{words}" if words else path, headers)
-        except ssl.SSLError as error:
+        except ssl.SSLCertVerificationError as error:
             hint = "make the target again with --ca-file, of whom its server's certificate is by"
             raise _of_host(Fatal, "backup.tls", "its server is not believed", hint, str(error)) from error
         except (OSError, HTTPException) as error:
@@ -91,18 +103,36 @@ class Objects:
         return body
 
     def _answered(self, method: str, target: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """No redirect is followed: the signature is for this server alone."""
-        address = urlsplit(self.bucket.origin)
-        connection = HTTPConnection(address.netloc, timeout=_REQUEST_S)
-        if address.scheme == "https":
-            trusted = ssl.create_default_context(cadata=self.bucket.ca or None)
-            connection = HTTPSConnection(address.netloc, timeout=_REQUEST_S, context=trusted)
-        try:
-            connection.request(method, target, headers=dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.read(_MAX_BYTES)
-        finally:
-            connection.close()
+        """No redirect is followed: the signature is for this server alone.
+
+        :raises TimeoutError: not all of it was there in time"""
+        address, connection = urlsplit(self.bucket.origin), HTTPConnection("")
+        place = address.hostname or "", address.port or (443 if address.scheme == "https" else 80)
+        with socket.create_connection(place, _REQUEST_S) as connected, connected.dup() as same:
+            late = Timer(_REQUEST_S, _cut, (same,))
+            late.start()
+            try:
+                connection.sock = connected if address.scheme == "http" else self._believed(connected, place[0])
+                connection.request(method, target, headers=dict(headers))
+                answer = connection.getresponse()
+                status, body = answer.status, answer.read(_MAX_BYTES)
+                if late.finished.is_set():
+                    raise TimeoutError(f"it had {_REQUEST_S:g} s")
+                return status, body
+            finally:
+                late.cancel()
+                late.join()
+                connection.close()
+
+    def _believed(self, connected: socket.socket, server: str) -> socket.socket:
+        trusted = ssl.create_default_context(cadata=self.bucket.ca or None)
+        return trusted.wrap_socket(connected, server_hostname=server)
+
+
+def _cut(connected: socket.socket) -> None:
+    """Whoever reads from it reads its end. Over already is fine."""
+    with suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
 
 
 def signed(bucket: Bucket, method: str, path: str, query: str, *, at: float) -> dict[str, str]:
@@ -124,21 +154,28 @@ def signed(bucket: Bucket, method: str, path: str, query: str, *, at: float) -> 
 
 def _parsed(body: bytes) -> ElementTree.Element:
     """:raises Fatal: ``backup.failed``"""
-    try:
-        return ElementTree.fromstring(body.replace(b"<!DOCTYPE", b""))  # noqa: S314 - nothing grows without one
-    except ElementTree.ParseError as error:
-        hint = "is its address one of S3, and its first part the bucket?"
-        raise _of_host(Fatal, "backup.failed", "what answers there is no storage of S3", hint, str(error)) from error
+    why = "it declares entities, or is no UTF-8"
+    with suppress(UnicodeDecodeError):
+        text = body.decode()
+        if "<!DOCTYPE" not in text:  # nothing grows without one
+            try:
+                return ElementTree.fromstring(text)  # noqa: S314
+            except ElementTree.ParseError as error:
+                why = str(error)
+    hint = "is its address one of S3, and its first part the bucket?"
+    raise _of_host(Fatal, "backup.failed", "what answers there is no storage of S3", hint, why)
 
 
 def _refusal(status: int, body: bytes) -> VgpuctlError:
+    """What stands between may answer for a storage that does not, in no words of S3."""
+    if status >= 500 or status == 429:
+        words = "its storage does not answer now"
+        return _of_host(Retryable, "backup.unreachable", words, "try it again", f"HTTP {status}")
     code = (_parsed(body).findtext("{*}Code") if body else None) or ""
     details = f"HTTP {status} {code[:63]!a}"
     if code in _REFUSALS:
         family, ours, words, hint = _REFUSALS[code]
         return _of_host(family, ours, words, hint, details)
-    if status >= 500 or code == "SlowDown":
-        return _of_host(Retryable, "backup.unreachable", "its storage does not answer now", "try it again", details)
     return _of_host(Fatal, "backup.failed", "its storage refuses it", "the details hold what it said", details)
 
 
@@ -179,4 +216,4 @@ class BucketRepository(Repository):
 
     @property
     def _objects(self) -> Objects:
-        return Objects(self.bucket)
+        return Objects(self.bucket, self.ended)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from orchestrator.agent.images import files
-from orchestrator.agent.process import ChildHangs, Finished, pour, run
+from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, Finished, pour, run
 from orchestrator.core.errors import Fatal, NotFound, Retryable, Unknown, VgpuctlError
 
 _FILE: Final = "disk"
@@ -24,6 +24,8 @@ _STAT_S: Final = 60.0
 """Whether a repository is there is known by then, or the target does not answer."""
 _MAX_NAMES: Final = 2**20
 """Bytes of them, of a target."""
+_MAX_PRINTED: Final = 64 * 2**20
+"""Bytes of a list: 100,000 snapshots have less."""
 _SIGNS: Final[tuple[tuple[str, type[VgpuctlError], str, str, str], ...]] = (
     ("already locked", Retryable, "backup.busy", "another run of restic has the repository",
      "wait for it; the lock of one that died on another host ends after half an hour"),
@@ -102,15 +104,23 @@ class Repository(ABC):
             of = next(iter(tags[1:]), "")
             if of.startswith(f"{tenant}/"):
                 nodes = self._printed("ls", "--no-lock", "--json", str(snapshot["id"])).splitlines()
-                sizes = [int(node["size"]) for node in map(json.loads, nodes) if node.get("name") == _FILE]
+                sizes = [int(node.get("size", 0)) for node in map(json.loads, nodes) if node.get("name") == _FILE]
                 listing.append((tags[0], str(snapshot["time"]), sum(sizes), of.partition("/")[2]))
         return listing
 
     def _printed(self, *words: str) -> str:
-        """All of it. A repository of years has long lists."""
-        pieces: list[bytes] = []
-        self._pour(pieces.append, *words)
-        return b"".join(pieces).decode(errors="replace")
+        """All of it. A repository of years has long lists; whoever had its password may have made longer ones.
+
+        :raises Fatal: ``backup.failed``"""
+        printed = bytearray()
+
+        def take(piece: bytes) -> None:
+            if len(printed) + len(piece) > _MAX_PRINTED:
+                raise _error_of(f"restic {words[0]} prints more than {_MAX_PRINTED} bytes")
+            printed.extend(piece)
+
+        self._pour(take, *words)
+        return printed.decode(errors="replace")
 
     def add(self, file: Path, tags: Iterable[str], max_bytes_per_s: int) -> str:
         """By how many bytes it grew. ``max_bytes_per_s``: written there; 0: as much as goes."""
@@ -237,6 +247,8 @@ def listed(directory: Path) -> list[str]:
     :raises Unknown: ``backup.hung``; :raises Fatal: ``backup.failed``"""
     try:
         return _judge(run(["ls", "-1", "--", str(directory)], limit_s=_STAT_S, most_bytes=_MAX_NAMES)).splitlines()
+    except ChildTalksTooMuch as error:
+        raise _error_of(str(error)) from error
     except ChildHangs as error:
         raise _hung(error) from error
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, VerifyBackup
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.bucket import Bucket, BucketKeys
-from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
+from orchestrator.core.errors import Fatal, VgpuctlError
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import Backup, repository_password
 from orchestrator.operations.context import Context
@@ -24,6 +24,8 @@ _NEVER_OPENED: Final = frozenset({
 })  # fmt: skip
 """A bucket may have been lost in the middle. What came to be in it then nobody has asked for; the next removal takes it
 away, and the VM need not wait for the storage."""
+_DIGITS: Final = 16
+"""Of a count of bytes; no database keeps any that a host may say."""
 
 
 def _id(context: Context) -> str:
@@ -43,13 +45,6 @@ def repository_of(tx: Transaction, target: str, vm: str) -> dict[str, Any]:
     """What opens it."""
     password = repository_password(tx.secrets.get(secret_id(target)), vm)
     return {"target": target, "of_vm": vm, "password": password, "bucket": bucket_of(tx, target)}
-
-
-def too_many(tx: Transaction, tenant: str, left: int) -> Conflict:
-    """``left``: backups of the tenant that no policy removes, one at least."""
-    oldest = next(backup for backup in tx.backups.list((tenant,)) if backup.policy is None)
-    hint = f"'vgpuctl backup delete {oldest.id} --tenant {tenant}' removes the oldest"
-    return Conflict("backup.too_many", f"tenant {tenant} has {left} backups that no policy removes", hint=hint)
 
 
 def bucket_of(tx: Transaction, name: str) -> Bucket | None:
@@ -91,7 +86,7 @@ def _store(context: Context) -> str:
         most = tx.backups.target(members["target"]).max_bytes_per_s
     stored = StoreBackup(disk=vm.volume, volume=file_of(context), vm_name=vm.full_name, max_bytes_per_s=most, **members)
     message = copied(context, stored).message
-    added = int(message) if message.isdecimal() else None
+    added = int(message) if message.isdecimal() and len(message) <= _DIGITS else None
     snapshot = next(its for its in vm.snapshots if its.id == context.text("snapshot_id"))
     taken_of, quiesced = snapshot.taken_of or "stopped", snapshot.quiesced
     context.write_at_end(lambda tx: tx.backups.stored(_id(context), taken_of, quiesced, added))

@@ -16,7 +16,7 @@ from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, SHORTEST_ID, Backup, BackupTarget
 from orchestrator.core.vms.backup_policy import BackupPolicy
 from orchestrator.core.vms.vm import Vm
-from orchestrator.operations.steps.backups import inputs_of, too_many
+from orchestrator.operations.steps.backups import inputs_of
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
@@ -301,7 +301,14 @@ def _check_one_more(tx: Transaction, vm: Vm, policy: BackupPolicy | None) -> Non
         raise Conflict("backup.too_many", words, hint=hint)
     left = tx.backups.without_policy(tenant)
     if left > MAX_OF_TENANT or (policy is None and left == MAX_OF_TENANT):
-        raise too_many(tx, tenant, left)
+        raise _too_many(tx, tenant, left)
+
+
+def _too_many(tx: Transaction, tenant: str, left: int) -> Conflict:
+    """``left``: backups of the tenant that no policy removes, one at least."""
+    oldest = next(backup for backup in tx.backups.list((tenant,)) if backup.policy is None)
+    hint = f"'vgpuctl backup delete {oldest.id} --tenant {tenant}' removes the oldest"
+    return Conflict("backup.too_many", f"tenant {tenant} has {left} backups that no policy removes", hint=hint)
 
 
 def _check_unused(tx: Transaction, backup: Backup, kinds: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.agent.images import repository as agent_repository
 from orchestrator.agent.images.repository import MountedRepository, Repository
 from orchestrator.agent.process import Finished, pour
-from orchestrator.core.errors import Retryable
+from orchestrator.core.errors import Fatal, Retryable
 
 MIB = 2**20
 
@@ -65,3 +65,14 @@ def test_of_a_target_that_no_lock_can_be_written_to_it_is_read_all_the_same(
     monkeypatch.setattr(agent_repository, "pour", full)
     repository.read("second", read.extend)
     assert bytes(read) == (tmp_path / "disk").read_bytes()
+
+
+def test_a_list_that_is_longer_than_any_is_not_read_to_its_end(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever had the password may have put there what another host's agent would have to hold."""
+    assert repository.listed("default") == []
+    monkeypatch.setattr(agent_repository, "_MAX_PRINTED", 500)
+    with pytest.raises(Fatal) as refused:
+        repository.listed("default")
+    assert refused.value.code == "backup.failed"

@@ -4,6 +4,7 @@ ends it. qemu-img is one that sleeps, libvirt's backups are those of a domain th
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from orchestrator.agent.libvirt.disk_snapshots import SnapshotsOfDisks
 from orchestrator.agent.performing import Performer
 from orchestrator.agent.process import Finished, run
 from orchestrator.agent.turns import Turns
+from orchestrator.core.actions.backups import ListBackups
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, RestoreSnapshot, TakeSnapshot
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -186,3 +188,24 @@ def test_a_copy_may_be_larger_and_another_vms(bench: Bench, disk: Disk) -> None:
     with pytest.raises(Conflict) as refused:
         bench.do(copy_of(bench, disk, SIZE // 2))
     assert refused.value.code == "volume.differs"
+
+
+def test_what_is_in_two_targets_is_listed_by_two_operations_at_once(bench: Bench) -> None:
+    """Each would begin anew whenever the other one asks."""
+    ends: list[str] = []
+
+    def lists(action: ListBackups, ended: threading.Event) -> ActionResult:
+        ended.wait(1.0)
+        ends.append(f"{action.target} {ended.is_set()}")
+        return ActionResult(changed=False, message=action.target)
+
+    handlers: dict[type[HostAction], Perform] = {ListBackups: lists}
+    performer = Performer(bench.ledger, Turns(), bench.wanted, handlers)
+    wanted = [
+        ListBackups(target=target, of_vm=bench.vm, password="p", backup="", size_bytes=0, tenant="default")
+        for target in ("nas", "s3")
+    ]
+    deadline = time.monotonic() + _SOON_S
+    while wanted and time.monotonic() < deadline:
+        wanted = [each for each in wanted if performer.perform(each, by(f"import {each.target}")).unfinished]
+    assert (wanted, sorted(ends)) == ([], ["nas False", "s3 False"])
