@@ -83,7 +83,9 @@ def whole(plane: ControlPlane, host: str, booted_on: str = L40S_HOST) -> None:
 def test_its_guest_goes_on_on_the_other_host(plane: ControlPlane) -> None:
     operation = move(plane)
     assert plane.services.vms.get("default", "train").state == "moving"
-    assert run(plane, operation).state == "done"
+    moved = run(plane, operation)
+    assert moved.state == "done"
+    assert f" of {OTHER}: " in moved.steps[0].message
     whole(plane, OTHER)
     assert run(plane, move(plane)).state == "done"
     whole(plane, L40S_HOST)

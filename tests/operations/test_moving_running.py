@@ -32,7 +32,7 @@ def runs_on(plane: ControlPlane) -> list[str]:
     return [host for host in (L40S_HOST, OTHER) if any(running for _, running in plane.machine(host).domains.values())]
 
 
-def test_it_runs_on_the_other_host_and_has_its_devices_there_alone(plane: ControlPlane) -> None:
+def test_it_runs_on_the_other_host_and_has_its_devices_on_alone(plane: ControlPlane) -> None:
     operation = str(move_running(plane))
     assert plane.services.vms.get("default", "train").state == "moving"
     plane.engine.drain()

@@ -21,8 +21,16 @@ from orchestrator.core.vms.vm import VmState
 from orchestrator.core.vms.volume import shared_files
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.operations.steps.moving import MOVED, change_hosts, leave_disks, let_go, place_text, share_disks
-from orchestrator.operations.steps.vm_record import claim_of, set_vm_state
+from orchestrator.operations.steps.moving import (
+    MOVED,
+    change_hosts,
+    leave_disks,
+    let_go,
+    place_claimed,
+    place_text,
+    share_disks,
+)
+from orchestrator.operations.steps.vm_record import set_vm_state
 from orchestrator.store.transaction import Transaction
 
 _MEMORY: Final = "its memory was on the host that is dead: it boots from its disk"
@@ -116,7 +124,7 @@ def _left_text(context: Context) -> tuple[str, ...]:
     return (f"whatever host {context.host_name} still has of VMs that run elsewhere by now",)
 
 
-LEAVING = Step(name="vm_evacuating.1", title="claim a place", do=claim_of, undo=_stays, remains=place_text)
+LEAVING = Step(name="vm_evacuating.1", title="claim a place", do=place_claimed, undo=_stays, remains=place_text)
 SHARE = Step(name="share_disks.1", title="disks in pools", do=_share, undo=_leave, remains=_shared_text)
 TAKE_OVER = Step(
     name="take_over.1", title="take its disks over", do=_take_over, no_undo_reason=MOVED, remains=_shared_text

@@ -30,7 +30,7 @@ from orchestrator.operations.steps.device import DEVICE, REMOVE_DEVICE, forget_d
 from orchestrator.operations.steps.domain import GUEST_SEEN, REDEFINE, SHUT_DOWN, START, power_off, undefine
 from orchestrator.operations.steps.move_forecast import beside
 from orchestrator.operations.steps.ports import warned, write_ports
-from orchestrator.operations.steps.vm_record import as_before, claim_of, ran_before, say_stopped
+from orchestrator.operations.steps.vm_record import as_before, devices_on, ran_before, say_stopped
 from orchestrator.store.disk_copies import DiskCopy
 from orchestrator.store.transaction import Transaction
 
@@ -262,6 +262,12 @@ def _see_guest(context: Context) -> str | None:
         return error.message
 
 
+def place_claimed(context: Context) -> str:
+    """Where it goes; what it holds until then is where it was."""
+    place = place_of(context)
+    return devices_on(context, place, str(place.host))
+
+
 def place_text(context: Context) -> tuple[str, ...]:
     place = place_of(context)
     return (f"a place held on host {place.host}",) if place.id != context.subject else ()
@@ -286,7 +292,7 @@ def _left_text(context: Context) -> tuple[str, ...]:
 
 
 MOVED_GUEST_SEEN = replace(GUEST_SEEN, name="moved_guest_seen.1", do=_see_guest)
-LEAVING = Step(name="vm_moving.1", title="claim a place", do=claim_of, undo=_not_moved, remains=place_text)
+LEAVING = Step(name="vm_moving.1", title="claim a place", do=place_claimed, undo=_not_moved, remains=place_text)
 STOP_TO_MOVE = Step(
     name="shut_down_to_move.1",
     title="shut down where it is",

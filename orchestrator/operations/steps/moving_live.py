@@ -28,13 +28,14 @@ from orchestrator.operations.steps.moving import (
     delete_copy,
     let_go,
     most_per_s,
+    place_claimed,
     place_of,
     place_text,
     share_disks,
     stop_awaits,
 )
 from orchestrator.operations.steps.storage import create_volume_action, send_image
-from orchestrator.operations.steps.vm_record import claim_of, set_vm_state
+from orchestrator.operations.steps.vm_record import set_vm_state
 from orchestrator.store.transaction import Transaction
 
 _NOT_HERE: Final = "vm.not_found"
@@ -248,9 +249,9 @@ def _settle(context: Context) -> None:
     context.write_at_end(settled)
 
 
-LEAVING = Step(name="vm_leaving.1", title="claim a place", do=claim_of, undo=_runs_on, remains=place_text)
+LEAVING = Step(name="vm_leaving.1", title="claim a place", do=place_claimed, undo=_runs_on, remains=place_text)
 EMPTY_DISK = Step(name="empty_disk.1", title="an empty disk", do=_empty_disk, undo=delete_copy, remains=copy_text)
-DEVICES = Step(name="devices_there.1", title="vGPU", do=_make_devices, undo=_remove_devices, remains=_devices_text)
+DEVICES = Step(name="devices_on.1", title="vGPU", do=_make_devices, undo=_remove_devices, remains=_devices_text)
 MIGRATE = Step(name="migrate.1", title="move it while it runs", do=_migrate, undo=_stay, remains=_migrated_text)
 GO_ON = Step(name="go_on.1", title="let it go on there", do=_go_on, no_undo_reason=MOVED, remains=_waits_text)
 SETTLED = Step(

@@ -128,9 +128,14 @@ def claim_of(context: Context) -> str:
     claim, vm = context.claim(), context.vm()
     if vm is None or claim is None:
         return "it holds nothing any more"
+    return devices_on(context, vm, claim.host)
+
+
+def devices_on(context: Context, vm: Vm, host: str) -> str:
+    """Which devices of which host ``vm`` holds, and why those."""
     devices = ", ".join(f"{device.type_name} on GPU {device.gpu}" for device in vm.devices)
     why = context.inputs.get("why_there")
-    return f"{devices} of {claim.host}{f': {why}' if isinstance(why, str) else ''}"
+    return f"{devices} of {host}{f': {why}' if isinstance(why, str) else ''}"
 
 
 def as_observed(context: Context) -> None:
