@@ -17,7 +17,8 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("format", "json", "yaml", "csv", "wide"), ("--output",)),
     **dict.fromkeys(("storage", "disk-size", "root-disk"), ("--disk",)),
     **dict.fromkeys(("net", "nics"), ("--network",)),
-    **dict.fromkeys(("node", "hypervisor"), ("--host",)),
+    **dict.fromkeys(("node", "hypervisor"), ("--host", "--hosts", "--to")),
+    **dict.fromkeys(("host", "target", "destination", "target-host"), ("--hosts", "--to")),
     **dict.fromkeys(("all", "all-namespaces", "all-projects"), ("--all-tenants",)),
     **dict.fromkeys(("os", "template"), ("--image",)),
     **dict.fromkeys(("by", "duration", "ttl"), ("--lease", "--lifetime")),
@@ -67,6 +68,11 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("check",), "doctor"),
     **dict.fromkeys(("stats", "utilization"), "top"),
     **dict.fromkeys(("migrate", "live-migrate", "move"), "vm move"),
+    **dict.fromkeys(("suspend", "hibernate"), "vm suspend"),
+    **dict.fromkeys(("resume",), "vm resume"),
+    **dict.fromkeys(("restore",), "backup restore"),
+    **dict.fromkeys(("rebalance", "defragment", "defrag"), "gpu defragment"),
+    **dict.fromkeys(("floating-ip", "floating-ips", "floating", "fip"), "network address"),
     **dict.fromkeys(("ui", "gui", "dashboard", "browser"), "web"),
 }
 IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -86,23 +92,17 @@ IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("enable", "unlock"), ("uncordon",)),
 }
 """In a group of commands (``quota get``): the first that the group has."""
-_ELSEWHERE: Final = (
-    "'vgpuctl host drain HOST' moves VMs off a host that answers, 'vgpuctl vm move NAME --to HOST' one of them"
-)
 _COPY: Final = (
     "'vgpuctl create-vm NEW -p PROFILE --from-snapshot VM/SNAPSHOT' makes a VM of what a snapshot has, 'vgpuctl volume "
     "create NEW --from-snapshot VOLUME/SNAPSHOT' a volume; 'vgpuctl export' prints VMs as a file"
 )
 _USED: Final = "'vgpuctl gpu map' shows what lies where, 'vgpuctl quota list' what tenants hold"
-_RESTART: Final = "'vgpuctl stop-vm NAME' keeps its place, 'vgpuctl start-vm NAME' goes on from its disk"
+_SUSPEND: Final = "'vgpuctl vm suspend NAME' puts a VM's memory on disk, 'vgpuctl vm resume NAME' lets it go on"
 NOT_BUILT: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("rebalance",), _ELSEWHERE),
     **dict.fromkeys(("clone", "copy", "rebuild"), _COPY),
-    **dict.fromkeys(("backups", "restore"), "'vgpuctl backup --help' backs VMs' disks up and restores them"),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
-    **dict.fromkeys(("suspend", "pause", "resume", "hibernate"), _RESTART),
+    **dict.fromkeys(("pause",), _SUSPEND),
     **dict.fromkeys(("queue", "reserve", "reservation"), "'vgpuctl explain -p PROFILE' tells what would make room"),
-    "floating-ip": "'vgpuctl ssh NAME' reaches a VM",
 }
 """With what is done instead. A command of that name wins."""
 
@@ -126,7 +126,7 @@ def instead_of(
         commands = commands_of(noun)
         meant = next((name for name in (verb, *IN_GROUPS.get(verb, ())) if name in commands), None)
         return instead_of(verb, commands, noun) if meant is None else f"did you mean {_spelt(noun, meant, known)}?"
-    inside = [name for name in IN_GROUPS.get(word, ()) if name in known]
+    inside = [name for name in IN_GROUPS.get(word, ()) if group and name in known]
     if inside:
         return f"did you mean {inside[0]}?"
     if word in NOT_BUILT:
