@@ -216,6 +216,7 @@ def _sqlite(url: str) -> Engine:
             f"wal_autocheckpoint={MAX_PAGES}",
             f"busy_timeout={BUSY_TIMEOUT_MS}",
             "foreign_keys=ON",
+            "secure_delete=ON",  # a key that was destroyed is in no free page; some builds of SQLite leave it there
         ):
             connection.execute(f"PRAGMA {pragma}")
 

@@ -140,8 +140,16 @@ def provision(
         raise Fatal(
             "host.not_provisioned",
             f"{len(failed)} of {len(rows)} hosts did not get their driver",
-            hint="'vgpuctl operation list --kind provision_host' has their operations; run it again when it is mended",
+            hint=_mending(failed),
         )
+
+
+def _mending(failed: Sequence[Json]) -> str:
+    """What refused all of them alike says itself how that is mended."""
+    hints = {row["error"].get("hint") for row in failed}
+    if {row["result"] for row in failed} == {"refused"} and len(hints) == 1 and (hint := hints.pop()):
+        return str(hint)
+    return "'vgpuctl operation list --kind provision_host' has their operations; run it again when it is mended"
 
 
 def _planned(name: str, plan: Json) -> Outcome:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from threading import Event, local
+from typing import Final
 
 from orchestrator.cli.manifest.observed import request_of
 from orchestrator.cli.output import printable
@@ -32,6 +33,10 @@ DONE: Mapping[Action, str] = {
     "stop": "stopped",
     "delete": "deleted",
 }
+
+
+_SIZE: Final = {"profile": "--profile", "vcpus": "--vcpus", "memory": "--memory"}
+"""Options of ``vm resize``, by what a file calls them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +278,25 @@ def _cannot_change(change: Change) -> Conflict:
     return Conflict(
         "manifest.cannot_change",
         f"it exists otherwise: {differing}",
-        hint="change the file, or delete the object and apply again",
+        hint=f"{_by_command(change)}change the file, or delete the object and apply again",
     )
+
+
+def _by_command(change: Change) -> str:
+    """What a command makes of a VM that an apply leaves as it is; "" where none does all of it."""
+    tenant, _, name = change.name.partition("/")
+    wanted = {field.field: field.wanted for field in change.fields}
+    if change.kind != "vm" or not wanted:
+        return ""
+    vm = f"{name} --tenant {tenant}"
+    if "profile" in wanted and wanted.keys() <= _SIZE.keys():
+        options = " ".join(f'{option} "{wanted[field]}"' for field, option in _SIZE.items() if field in wanted)
+        return f"'vgpuctl vm resize {vm} {options}' makes it so, once it is stopped; or "
+    if wanted.keys() <= _SIZE.keys():
+        return "'vgpuctl vm resize --help' tells how it becomes another size; or "
+    if wanted.keys() == {"disk"}:
+        return f"'vgpuctl vm resize-disk {vm} --size {wanted['disk']}' makes it so, where it grows; or "
+    return f"'vgpuctl vm move {vm} --to {wanted['host']}' makes it so; or " if wanted.keys() == {"host"} else ""
 
 
 def _values(change: Change) -> dict[str, object]:

@@ -147,6 +147,20 @@ def test_what_cannot_be_changed_is_refused_by_name_and_the_rest_is_made(cli: Cli
     assert "✗ vm default/one: it exists otherwise: vcpus is 4, wanted 8" in cli("apply", "-f", str(file)).err
 
 
+def test_a_command_that_makes_what_an_apply_cannot_is_named(cli: Cli, file: Path) -> None:
+    assert cli("apply", "-f", str(file)).code == 0
+    there = file.read_text()
+    for before, after, hint in (
+        ("profile: t4-small", "profile: GRID T4-4Q", "vgpuctl vm resize one --tenant default --profile \"GRID T4-4Q\""),
+        ("vcpus: 4", "vcpus: 8", "vgpuctl vm resize --help"),
+        ("image: guest", "image: other", "change the file, or delete the object"),
+    ):
+        assert before in there
+        file.write_text(there.replace(before, after, 1))
+        (refused,) = json.loads(cli("apply", "-f", str(file), "-o", "json").out)
+        assert hint in refused["error"]["hint"]
+
+
 def test_one_vm_that_fails_does_not_keep_the_others(cli: Cli, client: Client, file: Path) -> None:
     file.write_text(file.read_text().replace("name: two", "name: fails"))
     outcome = cli("apply", "-f", str(file))

@@ -98,3 +98,9 @@ def test_each_host_whose_provisioning_cannot_be_planned_is_named(cli: Cli) -> No
     refused = cli("host", "provision", "gpu2", "absent", "--dry-run")
     assert "2 of 2 hosts could not be done [host.partial]" in refused.err
     assert ("gpu2" in refused.err, "absent" in refused.err) == (True, True)
+
+
+def test_hosts_that_are_refused_their_driver_alike_have_the_hint_of_that(cli: Cli) -> None:
+    refused = cli("host", "provision", "gpu2", "absent", "--yes")
+    assert "2 of 2 hosts did not get their driver" in refused.err
+    assert refused.err.endswith("hint: 'vgpuctl host list' shows them\n")
