@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indi
 MIB = 1024**2
 SIZE_MIB = 48
 _EACH = (
-    'for disk in /sys/block/vd*; do [ "$(cat "$disk/serial")" = %s ] && echo "${disk##*/} $(cat "$disk/size")"; done'
+    "for disk in /sys/block/vd*; do "
+    'if [ "$(cat "$disk/serial")" = %s ]; then echo "${disk##*/} $(cat "$disk/size")"; fi; done'
 )
 FIND = _EACH % "data"
 """The volume's name is the disk's serial number, of which udev makes /dev/disk/by-id. Sizes are in 512 bytes."""

@@ -151,7 +151,7 @@ def test_a_command_that_makes_what_an_apply_cannot_is_named(cli: Cli, file: Path
     assert cli("apply", "-f", str(file)).code == 0
     there = file.read_text()
     for before, after, hint in (
-        ("profile: t4-small", "profile: GRID T4-4Q", "vgpuctl vm resize one --tenant default --profile \"GRID T4-4Q\""),
+        ("profile: t4-small", "profile: GRID T4-4Q", 'vgpuctl vm resize one --tenant default --profile "GRID T4-4Q"'),
         ("vcpus: 4", "vcpus: 8", "vgpuctl vm resize --help"),
         ("image: guest", "image: other", "change the file, or delete the object"),
     ):
