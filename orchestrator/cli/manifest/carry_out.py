@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from threading import Event, local
-from typing import Final
 
 from orchestrator.cli.manifest.observed import request_of
 from orchestrator.cli.output import printable
@@ -33,10 +32,6 @@ DONE: Mapping[Action, str] = {
     "stop": "stopped",
     "delete": "deleted",
 }
-
-
-_SIZE: Final = {"profile": "--profile", "vcpus": "--vcpus", "memory": "--memory"}
-"""Options of ``vm resize``, by what a file calls them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,10 +284,9 @@ def _by_command(change: Change) -> str:
     if change.kind != "vm" or not wanted:
         return ""
     vm = f"{name} --tenant {tenant}"
-    if "profile" in wanted and wanted.keys() <= _SIZE.keys():
-        options = " ".join(f'{option} "{wanted[field]}"' for field, option in _SIZE.items() if field in wanted)
-        return f"'vgpuctl vm resize {vm} {options}' makes it so, once it is stopped; or "
-    if wanted.keys() <= _SIZE.keys():
+    if wanted.keys() == {"profile"}:
+        return f"'vgpuctl vm resize {vm} --profile \"{wanted['profile']}\"' makes it so, once it is stopped; or "
+    if wanted.keys() <= {"profile", "vcpus", "memory"}:
         return "'vgpuctl vm resize --help' tells how it becomes another size; or "
     if wanted.keys() == {"disk"}:
         return f"'vgpuctl vm resize-disk {vm} --size {wanted['disk']}' makes it so, where it grows; or "
