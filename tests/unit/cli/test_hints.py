@@ -94,8 +94,6 @@ HOST_IS_PUT_IN = ("orchestrator/agent/", "orchestrator/core/wire.py")
 NOT_KNOWN_THERE = {
     ("orchestrator/services/tenancy/tenancy.py", "tenant add-member TENANT x1"),
     ("orchestrator/services/networks.py", "host show HOST"),
-    ("orchestrator/cli/words.py", "host drain HOST"),
-    ("orchestrator/cli/words.py", "vm move NAME --to HOST"),
     ("orchestrator/cli/words.py", "explain -p PROFILE"),
     ("orchestrator/cli/words.py", "create-vm NEW -p PROFILE --from-snapshot VM/SNAPSHOT"),
     ("orchestrator/adapters/ansible/outcome.py", "operation show ID"),
