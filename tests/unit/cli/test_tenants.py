@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import base64
 import json
 import stat
 from pathlib import Path
@@ -220,9 +221,16 @@ def test_help_and_page_say_of_every_resource_what_its_quota_counts(cli: Cli) -> 
         assert f"`{resource}`" in page
 
 
-def test_a_tenants_key_is_rotated_and_destroyed_only_when_that_is_said(cli: Cli, research: str) -> None:
+def test_a_tenants_key_is_rotated_and_destroyed_only_when_that_is_said(cli: Cli, research: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.key"
+    own.write_text(base64.b64encode(bytes(range(32))).decode() + "\n")
     assert cli("volume", "create", "research/private", "--size", "1GiB", "--encrypted").code == 0
-    assert cli("tenant", "key", "rotate", research).out == "tenant research has a new key, for 1 volumes\n"
+    assert "needs no key yet" in cli("tenant", "key", "rotate", "default").out
+    for origin, more in (("site", ()), ("tenant", ("--key-file", str(own)))):
+        rotated = cli("tenant", "key", "rotate", research, *more).out
+        shown = json.loads(cli("tenant", "key", "show", research, "-o", "json").out)
+        assert rotated == f"tenant research has key {shown['id']}, for 1 volumes\n"
+        assert (shown["origin"], shown["volumes"]) == (origin, 1)
     refused = cli("tenant", "key", "revoke", research)
     assert (refused.code, "[cli.not_confirmed]" in refused.err) == (2, True)
     shown = json.loads(cli("volume", "show", "research/private", "-o", "json").out)
