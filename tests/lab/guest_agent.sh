@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What libvirt asks of QEMU's guest agent to freeze file systems, for the small guest, whose one is at /mnt. Says what it
 # was asked.
-port=/dev/vport0p1
+port=$(echo /dev/vport*p1)
 exec 3<>$port
 while true; do
 	while read -r line <&3; do
