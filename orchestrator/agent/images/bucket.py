@@ -109,14 +109,15 @@ class Objects:
         address, connection = urlsplit(self.bucket.origin), HTTPConnection("")
         place = address.hostname or "", address.port or (443 if address.scheme == "https" else 80)
         with socket.create_connection(place, _REQUEST_S) as connected, connected.dup() as same:
-            late = Timer(_REQUEST_S, _cut, (same,))
+            cut = Event()
+            late = Timer(_REQUEST_S, _cut, (same, cut))
             late.start()
             try:
                 connection.sock = connected if address.scheme == "http" else self._believed(connected, place[0])
                 connection.request(method, target, headers=dict(headers))
                 answer = connection.getresponse()
                 status, body = answer.status, answer.read(_MAX_BYTES)
-                if late.finished.is_set():
+                if cut.is_set():
                     raise TimeoutError(f"it had {_REQUEST_S:g} s")
                 return status, body
             finally:
@@ -129,8 +130,9 @@ class Objects:
         return trusted.wrap_socket(connected, server_hostname=server)
 
 
-def _cut(connected: socket.socket) -> None:
-    """Whoever reads from it reads its end. Over already is fine."""
+def _cut(connected: socket.socket, cut: Event) -> None:
+    """Whoever reads from it reads its end, and knows by then that it is none. Over already is fine."""
+    cut.set()
     with suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 
