@@ -264,7 +264,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl delete-vm train --yes",
             "vgpuctl delete-vm twin --yes",
             "vgpuctl delete-vm worker --yes",
-            "vgpuctl image remove trained --yes",
+            "vgpuctl image remove trained --tenant snapshots --yes",
             "vgpuctl volume delete twin --yes",
             "vgpuctl volume delete data --yes",
         ),
