@@ -91,8 +91,9 @@ def customer_managed_key_test(site: Site) -> Output:
             _written_and_read(site)
         with results.probe("provider_managed_key_not_used") as evidence:
             site.admin.revoke_tenant_key(TENANT)
-            started = refusal(lambda: site.start(VM, TENANT), "volume.keyless", otherwise="another key opens it")
-            evidence["code"] = started
+            evidence["code"] = refusal(
+                lambda: site.start(VM, TENANT), "volume.keyless", otherwise="another key opens it"
+            )
             site.admin.wait(site.admin.detach_volume(VOLUME, VM, TENANT))
     return results.told(key_id=key, encrypted_resource_id=volume)
 

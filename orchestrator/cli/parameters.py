@@ -46,6 +46,15 @@ def of_snapshot(what: str) -> Callable[[typer.Context, str | None], str | None]:
     return named
 
 
+def vm_and_snapshot(text: str) -> tuple[str, str]:
+    """Of ``VM/SNAPSHOT``. :raises InvalidInput: ``cli.usage``: one of them is missing"""
+    vm, _, snapshot = text.partition("/")
+    if not (vm and snapshot):
+        hint = "write --from-snapshot VM/SNAPSHOT; 'vgpuctl vm snapshot list --help' tells how they are listed"
+        raise InvalidInput("cli.usage", "--from-snapshot takes a VM and its snapshot", hint=hint)
+    return vm, snapshot
+
+
 def _volume_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     return None if texts is None else [scoped_name(ctx, text, "volume") for text in texts]
 

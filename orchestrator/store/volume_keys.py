@@ -58,12 +58,12 @@ class VolumeKeys:
 
     def of_tenant(self, tenant: str) -> TenantKey | None:
         """None: it needed none yet, or it was destroyed."""
-        text = self._of_tenant(tenant)
+        own = self._kept.find(own_row(tenant))
+        text = own or self._kept.find(tenant_row(tenant))
         if text is None:
             return None
-        own = self._kept.find(own_row(tenant)) is not None
         key = key_id(base64.urlsafe_b64decode(text))
-        return TenantKey(id=key, origin="tenant" if own else "site", volumes=len(self._of(tenant)))
+        return TenantKey(id=key, origin="site" if own is None else "tenant", volumes=len(self._of(tenant)))
 
     def rotate(self, tenant: str, own: bytes | None) -> None:
         """Passphrases stay, closed with a new key of their tenant: its ``own``; None: one that is drawn, where there

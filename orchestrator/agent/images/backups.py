@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -110,13 +110,14 @@ class BackupsOfDisks:
 
     def find(self, action: FindRepositories) -> ActionResult:
         """:raises NotFound: ``backup.no_target``; :raises Fatal: ``backup.failed``; and those of a bucket"""
+        names: Iterator[str]
         if action.bucket is not None:
             check_bucket_url(action.bucket.url)
             listing = Objects(action.bucket).names("", directories=True)
             names = (name.removesuffix("/") for name in listing)
-            vms = islice(filter(REPOSITORY.fullmatch, names), _MAX_REPOSITORIES)
         else:
-            vms = islice(filter(REPOSITORY.fullmatch, listed(self._mounted(action.target))), _MAX_REPOSITORIES)
+            names = iter(listed(self._mounted(action.target)))
+        vms = islice(filter(REPOSITORY.fullmatch, names), _MAX_REPOSITORIES)
         return ActionResult(changed=False, message=json.dumps(list(vms)))
 
     def list(self, action: ListBackups, ended: threading.Event) -> ActionResult:

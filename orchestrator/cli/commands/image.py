@@ -25,6 +25,7 @@ from orchestrator.cli.parameters import (
     Wait,
     of_snapshot,
     tenant_if_named,
+    vm_and_snapshot,
 )
 from orchestrator.cli.progress import follow
 from orchestrator.cli.said import SAID, said_of, something_said
@@ -139,10 +140,7 @@ def create(
 ) -> None:
     """Make a base image of a snapshot. It is the tenant's own, and its VMs go to any host."""
     session = session_of(ctx)
-    vm, _, snapshot = from_snapshot.partition("/")
-    if not snapshot:
-        hint = "write --from-snapshot VM/SNAPSHOT; 'vgpuctl vm snapshot list --help' tells how they are listed"
-        raise InvalidInput("cli.usage", "--from-snapshot takes a VM and its snapshot", hint=hint)
+    vm, snapshot = vm_and_snapshot(from_snapshot)
     begun = session.client.create_image(vm, tenant, snapshot, check_name(name, what="image"))
     if not wait:
         show(begun, session.format, lambda: started_lines(begun))

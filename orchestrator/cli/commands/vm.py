@@ -29,6 +29,7 @@ from orchestrator.cli.parameters import (
     VmOptions,
     Wait,
     of_snapshot,
+    vm_and_snapshot,
     vm_name_if_any,
     with_vm_options,
 )
@@ -201,10 +202,7 @@ def _some(text: str, option: str) -> str:
 def _image_if_left_out(session: CliSession, tenant: str, from_snapshot: str | None) -> str:
     """What the snapshot's VM has; else the only one that there is."""
     if from_snapshot is not None:
-        vm, slash, snapshot = from_snapshot.partition("/")
-        if not (vm and slash and snapshot):
-            hint = "write --from-snapshot VM/SNAPSHOT; 'vgpuctl vm snapshot list --help' tells how they are listed"
-            raise InvalidInput("cli.usage", "--from-snapshot takes a VM and its snapshot", hint=hint)
+        vm, _ = vm_and_snapshot(from_snapshot)
         return str(session.client.vm(vm, tenant)["image"])
     known = [image_key(image) for image in session.client.images(tenant)]
     if len(known) == 1:

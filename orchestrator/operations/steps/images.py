@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Final
 
 from orchestrator.core.actions.disk_snapshots import FlattenSnapshot
-from orchestrator.core.actions.host_actions import DeleteVolume
 from orchestrator.core.errors import QuotaExceeded
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.disk_snapshot import find_snapshot
@@ -95,7 +94,7 @@ def _remove(context: Context) -> None:
 
 
 def _drop(context: Context) -> None:
-    context.perform(DeleteVolume(vm=context.subject, volume=copy_file(context)))
+    drop_copy(context)
     copy = context.text("copy_id")
     context.write_at_end(lambda tx: tx.disk_snapshots.remove(context.subject, copy))
 
