@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ FLEET = """\
 groups:
   - {name: hgx, count: 1, gpu_model: H100 SXM5 80GB, gpus_per_host: 8, vcpus: 192, memory_gib: 2048}
 """
+B200_FLEET = FLEET.replace("H100 SXM5 80GB", "B200 SXM 180GB")
 STOPPED = ("--no-start",)
 
 
@@ -135,3 +137,13 @@ def test_after_a_hard_reset_the_same_partitions_are_active_with_no_controller(si
     site.check_guest("pair", 2)
     site.clear()
     assert active(site) == set()
+
+
+def test_two_gpus_of_an_hgx_b200_are_one_of_that_boards_pairs(tmp_path: Path) -> None:
+    with site_on("memory", tmp_path, HGX, B200_FLEET) as site:
+        by_address = modules(site)
+        for vm in ("one", "two", "three", "four"):
+            site.create("gpu:2", vm)
+        sets = {given(site, by_address, vm) for vm in ("one", "two", "three", "four")}
+        assert sets == {frozenset({1, 2}), frozenset({3, 4}), frozenset({5, 6}), frozenset({7, 8})}
+        assert active(site) == sets

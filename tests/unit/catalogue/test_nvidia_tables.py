@@ -18,7 +18,7 @@ TABLES = sorted(CATALOGUE.directory.glob("*.csv"))
 
 
 @pytest.mark.parametrize("name, rows", [("gpu_models", 85), ("vgpu_types", 1237), ("mig_profiles", 176),
-                                        ("fabric_partitions", 15)])  # fmt: skip
+                                        ("fabric_partitions", 30)])  # fmt: skip
 def test_no_row_of_a_table_is_lost(name: str, rows: int) -> None:
     assert len(getattr(CATALOGUE, name)) == rows
 
@@ -191,7 +191,9 @@ def test_a_mig_profile_knows_its_legal_starts() -> None:
     assert table["7g.80gb"] == (8, (0,), 0)
 
 
-@pytest.mark.parametrize("baseboard, partitions", [("HGX H100", 15), ("HGX H200", 15), ("HGX B300", 0)])
+@pytest.mark.parametrize(
+    "baseboard, partitions", [("HGX H100", 15), ("HGX H200", 15), ("HGX B200", 15), ("HGX A100", 0), ("HGX B300", 0)]
+)
 def test_partitions_are_known_for_the_boards_that_were_seen(baseboard: str, partitions: int) -> None:
     assert len(CATALOGUE.partitions_of(baseboard)) == partitions
 
