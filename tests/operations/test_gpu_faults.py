@@ -12,6 +12,7 @@ from orchestrator.core.attachments.host_facts import facts_of
 from orchestrator.core.diff import Finding
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.gpu.health import GpuSignal
+from orchestrator.core.gpu.health_states import JOINING_S
 from orchestrator.services.vms.capacity import Question
 from orchestrator.store.snapshots import facts_from_text, facts_text
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
@@ -199,6 +200,19 @@ def test_faulty_links_flag_the_vms_that_use_them_and_join_no_more_gpus(
     struck(board, idle, host=HGX)
     found = struck(board, first, signal, host=HGX)
     assert [one.subject for one in found["vm.gpu_fault"]] == ["VM default/pair"]
+
+
+def test_a_gpu_that_still_joins_its_fabric_is_in_no_set_and_nobody_is_told(board: ControlPlane) -> None:
+    created(board, "pair", "gpu:2")
+    used = {device.gpu for device in board.services.vms.get("default", "pair").devices}
+    idle = next(gpu.address for gpu in gpus(board, HGX) if gpu.address not in used)
+    joining = GpuSignal(name="fabric-not_joined", text="in progress")
+    assert struck(board, idle, joining, host=HGX) == {}
+    assert (free(board, "gpu:2"), free(board, "gpu:1")) == (0, 2)
+    board.world.clock.sleep(JOINING_S)
+    assert set(struck(board, idle, joining, host=HGX)) == {"gpu.fabric_fault"}
+    assert struck(board, idle, host=HGX) == {}
+    assert (free(board, "gpu:2"), free(board, "gpu:1")) == (1, 2)
 
 
 @pytest.mark.fault("F78")

@@ -49,7 +49,9 @@ class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
         )  # fmt: skip
 
 
-class GpuHealthAnswer(AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "mends", "spared", "words"}):
+class GpuHealthAnswer(
+    AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "mends", "spared", "words", "joining_since"}
+):
     """Health of one GPU."""
 
     host: str

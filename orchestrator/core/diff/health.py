@@ -16,7 +16,7 @@ from orchestrator.core.gpu.health import (
     closing_fault,
     faults_of,
 )
-from orchestrator.core.gpu.health_states import not_waived
+from orchestrator.core.gpu.health_states import counting
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import HostSnapshot
 from orchestrator.core.vms.lease import DAY_S
@@ -69,7 +69,7 @@ def health_findings(wanted: ExpectedHost, snapshot: HostSnapshot, meanings: Mean
         vms = [item.vm for item in wanted.vms if gpu.address in _gpus_of(item.vm)]
         ours = gpu.address in wanted.host.managed_gpus
         health = wanted.host.health_of(gpu.address)
-        faults = not_waived(_faults(gpu.signals, meanings, now, len(vms)), health) if ours else ()
+        faults = counting(_faults(gpu.signals, meanings, now, len(vms)), health, now) if ours else ()
         names = ", ".join(vm.full_name for vm in vms)
         joined = [item for item in faults if item.scope == "fabric"]
         own = [item for item in faults if item.scope == "gpu" or (item.scope == "vm" and len(vms) > 1)]

@@ -13,13 +13,24 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from orchestrator.core.errors import Conflict, one_line
-from orchestrator.core.gpu.health import CLOSING_WORDS, TENANT_WORD, GpuFault, GpuSignal, Remedy, closing_fault
+from orchestrator.core.gpu.health import (
+    CLOSING_WORDS,
+    NOT_JOINED,
+    TENANT_WORD,
+    GpuFault,
+    GpuSignal,
+    Remedy,
+    closing_fault,
+)
 
 HealthState = Literal["healthy", "watch", "unfit", "quarantined"]
 """From the best on."""
 CLOSED: Final[frozenset[HealthState]] = frozenset({"unfit", "quarantined"})
 CLEAN_S: Final = 86_400
 """So long without a fault ends a watch."""
+JOINING_S: Final = 600
+"""So long may driver and fabric manager train the links of a GPU, as after a boot: only longer is a fault. The alert
+GpuFabricNotCompleted waits as long; NVIDIA publishes no bound."""
 RELAPSES: Final = 3
 RELAPSES_WITHIN_S: Final = 7 * 86_400
 """Unfit so many times in so long: what was done did not help, so a person decides."""
@@ -86,6 +97,8 @@ class GpuHealth:
     """On watch for a fault that closes GPUs, as the breaker was open."""
     words: tuple[TenantWord, ...] = ()
     """Of the last week."""
+    joining_since: float | None = None
+    """Its links to other GPUs are trained since then; null: they are, or it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +118,10 @@ def next_health(
 ) -> GpuHealth | None:
     """``faults``: all that are told now, the worst first. ``may_close``: False while the breaker is open. None: it is
     well, and nothing is to be remembered."""
-    old = before or GpuHealth()
+    old = _joining(before or GpuHealth(), faults, now)
     standing = tuple(sorted(map(_key, faults)))
     waived = tuple(signal for signal in old.waived if signal in standing)
-    counted = not_waived(faults, old)
+    counted = counting(faults, old, now)
     fresh = any(_key(fault) not in old.noted for fault in counted)
     lasting = any(not fault.signal.at or fault.remedy not in _PASSING for fault in counted)
     clean = None if lasting else now if fresh or old.clean_since is None else old.clean_since
@@ -159,6 +172,15 @@ def not_waived(faults: Sequence[GpuFault], health: GpuHealth | None) -> tuple[Gp
     """Those that count: of which no operator has said that they are over, or no fault."""
     waived = () if health is None else health.waived
     return tuple(fault for fault in faults if _key(fault) not in waived)
+
+
+def counting(faults: Sequence[GpuFault], health: GpuHealth | None, now: float) -> tuple[GpuFault, ...]:
+    """Those that are not waived, without a fabric that is not joined yet while that may still take time."""
+    since = None if health is None else health.joining_since
+    may_join = since is None or now < since + JOINING_S
+    return tuple(
+        fault for fault in not_waived(faults, health) if not (may_join and fault.signal.name == NOT_JOINED)
+    )  # fmt: skip
 
 
 def quarantined(before: GpuHealth | None, now: float, *, by: str, reason: str) -> GpuHealth:
@@ -229,6 +251,12 @@ def acknowledged(before: GpuHealth | None, *, by: str) -> GpuHealth:
     if before is None or before.state == "healthy":
         raise Conflict("gpu.healthy", "there is nothing to acknowledge: it is healthy", hint="'vgpuctl health show'")
     return replace(before, acknowledged=by)
+
+
+def _joining(health: GpuHealth, faults: Sequence[GpuFault], now: float) -> GpuHealth:
+    if all(fault.signal.name != NOT_JOINED for fault in faults):
+        return replace(health, joining_since=None)
+    return replace(health, joining_since=now) if health.joining_since is None else health
 
 
 def _closed(seen: GpuHealth, closing: GpuFault, now: float) -> GpuHealth:

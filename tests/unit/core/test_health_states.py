@@ -13,7 +13,15 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.health import SEVERAL, GpuFault, GpuSignal, faults_of
 from orchestrator.core.gpu.health_replay import Replay, read_log, replay_of
-from orchestrator.core.gpu.health_states import CLEAN_S, RELAPSES, GpuHealth, is_new_fall, next_health
+from orchestrator.core.gpu.health_states import (
+    CLEAN_S,
+    JOINING_S,
+    RELAPSES,
+    GpuHealth,
+    counting,
+    is_new_fall,
+    next_health,
+)
 
 LOGS = Path(__file__).parent / "logs"
 MEANINGS = shipped().signal_meanings
@@ -81,6 +89,36 @@ def test_a_line_that_nobody_says_is_over_counts_for_a_day_and_anew_when_it_comes
     over = next_health(watch, faults(xid(94, at=7)), 1000.0 + CLEAN_S)
     assert state(over) == "healthy"
     assert state(next_health(over, faults(xid(94, at=7)), 1000.0 + 2 * CLEAN_S)) == "healthy"
+
+
+JOINING = GpuSignal(name="fabric-not_joined", text="in progress")
+
+
+def test_a_fabric_that_completes_in_the_time_that_training_takes_was_no_fault() -> None:
+    health = next_health(None, faults(JOINING), 1000.0)
+    health = next_health(health, faults(JOINING), 1000.0 + JOINING_S - 1)
+    assert state(health) == "healthy"
+    assert next_health(health, (), 1000.0 + JOINING_S) is None, "nothing of it is remembered"
+    assert counting(faults(JOINING), None, 1000.0) == (), "nobody is told of it meanwhile"
+
+
+def test_a_fabric_that_is_not_joined_for_longer_is_a_fault_and_so_is_one_that_failed_at_once() -> None:
+    health = next_health(None, faults(JOINING), 1000.0)
+    late = next_health(health, faults(JOINING), 1000.0 + JOINING_S)
+    assert late is not None
+    assert (late.state, late.cause) == ("watch", "the GPU has not joined its fabric: in progress")
+    assert counting(faults(JOINING), late, 1000.0 + JOINING_S) == faults(JOINING)
+    assert state(next_health(late, (), 1000.0 + JOINING_S + 1)) == "watch"
+    assert state(next_health(None, faults(GpuSignal(name="fabric-failed")), 1000.0)) == "watch"
+
+
+def test_each_training_has_its_own_time_and_makes_no_watch_longer() -> None:
+    health = next_health(None, faults(JOINING), 1000.0)
+    assert next_health(health, (), 1100.0) is None
+    assert state(next_health(None, faults(JOINING), 5000.0)) == "healthy"
+    watch = next_health(None, faults(xid(94)), 1000.0)
+    watch = next_health(watch, faults(xid(94), JOINING), 2000.0)
+    assert state(next_health(watch, faults(xid(94)), 1000.0 + CLEAN_S)) == "healthy"
 
 
 def test_clocks_of_hosts_decide_nothing() -> None:
