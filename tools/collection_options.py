@@ -79,7 +79,9 @@ MODULES: Final = (
     ),
     Module(
         name="vm", form=CreateVmBody,
-        by_hand=frozenset({"name", "tenant", "start", "label", "labels", "protected", "preempt", "from_snapshot"}),
+        by_hand=frozenset({
+            "name", "tenant", "start", "label", "labels", "protected", "preempt", "from_snapshot", "from_backup",
+        }),
         before="memory", defaults=False,
         added=dict.fromkeys(
             (

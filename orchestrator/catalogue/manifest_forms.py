@@ -33,6 +33,7 @@ from orchestrator.core.plain_words import LINE_PATTERN
 from orchestrator.core.security_groups import MAX_RULES, MAX_USES, NamedUse, ordered, parse_rule
 from orchestrator.core.tenancy.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
+from orchestrator.core.vms.backup import SHORTEST_ID
 from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.vms.network import MAX_CARDS, WantedNetwork, parse_subnet
 from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
@@ -293,6 +294,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
     volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     from_snapshot: Annotated[str, Field(pattern=f"^{NAME_PATTERN}/{NAME_PATTERN}$")] | None = None
+    from_backup: Annotated[str, Field(min_length=SHORTEST_ID, max_length=36)] | None = None
     user_data: Annotated[str, _checked(plain_user_data)] | None = None
     host: Name | None = None
     gpu: Annotated[str, _checked(parse_pci_address)] | None = None
@@ -329,6 +331,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
             labels=check_labels(self.labels),
             addresses=tuple(sorted(self.addresses.items())),
             from_snapshot=self.from_snapshot,
+            from_backup=self.from_backup,
             protected=self.protected,
             has_user_data=self.user_data is not None,
             user_data=self.user_data,

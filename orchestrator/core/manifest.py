@@ -112,6 +112,9 @@ class ManifestVm(VmShape):
     """By networks of kind ovn; of a wanted one those that it chooses."""
     from_snapshot: str | None = None
     """``VM/SNAPSHOT`` that its disk is a copy of; None, of a wanted one: of any."""
+    from_backup: str | None = None
+    """Id of the backup that its disk was made of, of a wanted one also how that begins; None, of a wanted one: of any.
+    """
     protected: bool | None = None
     """Whether it is refused to delete it; None, of a wanted one: as it is."""
     user_data: str | None = field(default=None, compare=False, repr=False)

@@ -303,8 +303,10 @@ def _state(vm: ManifestVm) -> str:
     return "running" if vm.running else "stopped"
 
 
+_SOURCES: Final = ("from_snapshot", "from_backup")
+"""What its disk was made of."""
 _IDENTITY: Final = {
-    "name", "tenant", "running", "end", "user_data", "labels", "protected", "addresses", "from_snapshot",
+    "name", "tenant", "running", "end", "user_data", "labels", "protected", "addresses", *_SOURCES,
 }  # fmt: skip
 _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not in _IDENTITY)
 """Every member that makes a VM what it is."""
@@ -323,8 +325,9 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
         yield FieldChange(field=f"labels.{key}", there=None, wanted=value)
     for network, address in vm.addresses:
         yield FieldChange(field=f"addresses.{network}", there=None, wanted=address)
-    if vm.from_snapshot is not None:
-        yield FieldChange(field="from_snapshot", there=None, wanted=vm.from_snapshot)
+    for source in _SOURCES:
+        if (of := getattr(vm, source)) is not None:
+            yield FieldChange(field=source, there=None, wanted=of)
     if vm.end.after_s is not None:
         yield FieldChange(field="lease", there=None, wanted=show_span(vm.end.after_s))
     if vm.end.at is not None:
@@ -350,6 +353,8 @@ def _differences(wanted: ManifestVm, existing: ExistingVm) -> Iterator[FieldChan
     if wanted.from_snapshot not in {None, existing.vm.from_snapshot}:
         had = existing.vm.from_snapshot or "none"
         yield FieldChange(field="from_snapshot", there=had, wanted=wanted.from_snapshot)
+    if not (existing.vm.from_backup or "").startswith(wanted.from_backup or ""):
+        yield FieldChange(field="from_backup", there=existing.vm.from_backup or "none", wanted=wanted.from_backup)
     if existing.on_host is not None and wanted.host not in {None, existing.on_host}:
         yield FieldChange(field="host", there=existing.on_host, wanted=wanted.host)
 

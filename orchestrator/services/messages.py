@@ -30,6 +30,8 @@ class CreateVm(VmShape):
     user_data: str | None = field(default=None, repr=False)
     from_snapshot: str | None = None
     """``VM/SNAPSHOT``, of its tenant: its disk is a copy of that, on the same host and image."""
+    from_backup: str | None = None
+    """Id of a backup of its tenant, or how that begins: its disk is what that holds."""
     start: bool = True
     """Whether it is started."""
     label: str | None = None

@@ -16,11 +16,9 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    and_,
     delete,
     func,
     insert,
-    or_,
     select,
     update,
 )
@@ -48,6 +46,7 @@ backups: Final = Table(
     Column("size_bytes", BigInteger, nullable=False), Column("created_at", Float, nullable=False),
     Column("taken_of", String(10)), Column("added_bytes", BigInteger), Column("policy", String(63)),
     Column("verified_at", Float), Column("unremoved_at", Float), Column("quiesced", String(160)),
+    Column("image", String(63)),
     Index("ix_backups_tenant", "tenant", "policy", "vm"), Index("ix_backups_vm", "vm", "policy"),
 )  # fmt: skip
 
@@ -139,9 +138,8 @@ class Backups:
         """Kinds by id of the operations that read or remove it and are not settled. Until the transaction ends nobody
         else asks that about it."""
         self._db.execute(update(backups).where(backups.c.id == backup_id).values(tenant=backups.c.tenant))
-        restores = and_(operations.c.kind == "restore_backup", operations.c.inputs["backup"].as_string() == backup_id)
-        its = or_(operations.c.subject == backup_id, restores)
-        query = select(operations.c.id, operations.c.kind).where(its, operations.c.state.in_(UNSETTLED))
+        its = (operations.c.inputs["backup"].as_string() == backup_id, operations.c.kind != "back_up_vm")
+        query = select(operations.c.id, operations.c.kind).where(*its, operations.c.state.in_(UNSETTLED))
         return {row.id: row.kind for row in self._db.execute(query)}
 
     def remove(self, backup_id: str) -> None:

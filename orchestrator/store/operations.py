@@ -86,7 +86,9 @@ _IN_TURN: Final = (
     select(
         *(operations.c[name] for name in ("id", "subject", "host", "attempt", "kind", "tenant")),
         *(operations.c[name] for name in ("waits_for", "host_wait", "guest_wait")),
-        operations.c.inputs["disk_of"].as_string().is_not(None).label("copies_disk"),
+        func.coalesce(*(operations.c.inputs[name].as_string() for name in ("disk_of", "backup")))
+        .is_not(None)
+        .label("copies_disk"),
     )
     .where(operations.c.state.in_(UNFINISHED))
     .order_by(

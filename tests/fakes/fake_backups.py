@@ -77,7 +77,9 @@ def _content(machine: FakeMachine, action: UsesRepository) -> str:
 
 def _fetch(machine: FakeMachine, action: FetchBackup) -> None:
     content = _content(machine, action)
-    machine.volumes.setdefault(action.volume, (action.vm, action.disk_bytes, ""))
+    if action.image and action.image not in machine.images:
+        raise Fatal("image.missing", "the base image is not on the host")
+    machine.volumes.setdefault(action.volume, (action.vm, action.disk_bytes, action.image))
     machine.written.setdefault(action.volume, content)
 
 

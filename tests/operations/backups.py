@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from orchestrator.core.vms.backup import Backup
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane
+from orchestrator.services.messages import CreateVm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.operations.disk_snapshots import stopped
 from tests.operations.of_one_vm import Case
 from tests.operations.suspending import delete, running
@@ -65,12 +68,22 @@ def bring_in(plane: ControlPlane) -> str | None:
     return plane.services.backups.bring_in("nas", "default", "default").operation
 
 
+def copy_of(plane: ControlPlane, **more: Any) -> CreateVm:
+    """A VM whose disk is what it holds."""
+    wanted = create_vm("twin", profile="GRID T4-2Q")
+    return replace(wanted, from_backup=the_backup(plane).id[:8], **more)
+
+
 CASES: tuple[Case, ...] = (
     ("back up running", "back_up_vm", with_target(running(L40S_HOST)), run),
     ("back up stopped", "back_up_vm", with_target(stopped(T4_HOST)), run),
     ("restore backup", "restore_backup", with_backup(stopped(L40S_HOST)), restore),
     ("verify backup", "verify_backup", with_backup(running(T4_HOST)), verify),
     ("delete backup", "delete_backup", with_backup(running(T4_HOST)), remove),
+    (
+        "create from backup", "create_vm", with_backup(stopped(T4_HOST)),
+        lambda plane: plane.services.vms.create(copy_of(plane)).operation,
+    ),
     ("import backups", "import_backups", without_records(running(T4_HOST)), bring_in),
     ("delete with backup", "delete_vm", with_backup(running(T4_HOST)), delete),
-)
+)  # fmt: skip

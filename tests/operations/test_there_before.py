@@ -30,7 +30,7 @@ has of a VM that is on another one was left by an earlier move: it is replaced, 
 on disk. Files of snapshots and copies have names that were drawn for them, and so has a backup. A
 GPU that is reset goes back to its driver."""
 
-SPARED = frozenset({"resize running mdev", "create from snapshot", "read volume"})
+SPARED = frozenset({"resize running mdev", "create from snapshot", "create from backup", "read volume"})
 """Its GPU has no room for what was there before beside what it puts back; its disk is a copy, whose name was drawn, and
 so was that by which it reads a volume."""
 

@@ -245,7 +245,7 @@ TABLE: Final[dict[str, Page]] = {
         before=("vgpuctl create-vm train -p t4-2q",),
         after=(
             "vgpuctl backup policy delete nightly --yes",
-            "vgpuctl delete-vm train --yes",
+            "vgpuctl delete-vm train twin --yes",
             "vgpuctl backup target delete nas --yes",
         ),
         elsewhere={

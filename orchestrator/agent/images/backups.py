@@ -74,13 +74,16 @@ class BackupsOfDisks:
     def fetch(self, action: FetchBackup, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``backup.missing``, ``backup.no_target``, ``backup.no_restic``
         :raises Conflict: ``host.foreign_file``, ``backup.larger``
-        :raises Fatal: ``backup.damaged``, ``host.disk_full``, ``volume.failed``; nothing is left"""
+        :raises Fatal: ``backup.damaged``, ``host.disk_full``, ``volume.failed``, ``image.missing``; nothing is left"""
         target = self.storage.paths.volumes / files.check_file_name(action.volume)
         if self.storage.is_ours(target, "volume", action.vm):
             return ActionResult(changed=False)
         repository = self._repository(action, ended)
+        base = self.storage.paths.images / files.check_file_name(action.image) if action.image else None
+        if base is not None and not base.exists():
+            raise Fatal("image.missing", "the base image is not on the host", hint="send it first", details=base.name)
         with (
-            self.storage.owned("volume", target, action.vm, "stopped"),
+            self.storage.owned("volume", target, action.vm, action.image or "stopped"),
             files.written_whole(target, mode=0o600) as part,
             files.scratch(target) as raw,
         ):
@@ -90,7 +93,7 @@ class BackupsOfDisks:
                 _check_whole(fetched, action)
                 file.truncate(action.disk_bytes)
             files.check_free(raw.parent, files.taken(raw))
-            from_raw(raw, part, limit_s=action.limit_s, ended=ended)
+            from_raw(raw, part, base=base, limit_s=action.limit_s, ended=ended)
         return ActionResult(changed=True)
 
     def verify(self, action: VerifyBackup, ended: threading.Event) -> ActionResult:

@@ -200,12 +200,13 @@ def flatten(
     _qemu_img("convert", "-q", "-O", "qcow2", shown, str(target), limit_s=limit_s, ended=ended)
 
 
-def from_raw(source: Path, target: Path, *, limit_s: int, ended: threading.Event) -> None:
-    """What a raw file holds, to a qcow2 file on nothing.
+def from_raw(source: Path, target: Path, *, base: Path | None, limit_s: int, ended: threading.Event) -> None:
+    """What a raw file holds, to a qcow2 file on ``base``, of which it shows nothing, or on nothing.
 
     :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
     formats = ("-f", "raw", "-O", "qcow2")
-    _qemu_img("convert", "-q", *formats, str(source), str(target), limit_s=limit_s, ended=ended)
+    beneath = () if base is None else ("-B", str(base), "-F", image_format_of(base))
+    _qemu_img("convert", "-q", *formats, *beneath, str(source), str(target), limit_s=limit_s, ended=ended)
 
 
 def _shown(source: Path, base: Path, base_format: ImageFormat) -> str:

@@ -20,6 +20,7 @@ from orchestrator.core.bucket import MAX_CA, Bucket, BucketKeys
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, Backup, BackupTarget
 from orchestrator.core.vms.disk_snapshot import TakenOf
+from orchestrator.core.vms.image import short_of
 
 IdInPath = Annotated[str, Path(alias="id", max_length=MAX_NAME, description="Its id, or how that begins")]
 
@@ -140,6 +141,8 @@ class BackupAnswer(AnswerBody):
     stopped, or that is not known."""
     added_bytes: int | None
     """By how much its repository grew; null: it is being made, or that is not known."""
+    image: str | None
+    """Base image that the VM was on, as its tenant calls it; null: that is not known."""
     policy: str | None
     """Name of the tenant's policy that made it; null: somebody did, or that is gone."""
     verified_at: Moment | None
@@ -201,7 +204,7 @@ def list_backups(
     """List backups. Oldest first, also of VMs that are gone."""
     watching, visible = watches_pool(caller), caller.visible(tenant)
     shown = paging.cut(services.backups.list(visible), lambda backup: (f"{backup.created_at:020.6f}", backup.id))
-    return [BackupAnswer.copied(backup, host=backup.host if watching else None) for backup in shown]
+    return [_backup_answer(backup, watching=watching) for backup in shown]
 
 
 @backups.get("/{id}")
@@ -210,7 +213,7 @@ def get_backup(
 ) -> BackupAnswer:
     """Get a backup."""
     backup = services.backups.get(tenant, backup_id)
-    return BackupAnswer.copied(backup, host=backup.host if watches_pool(caller) else None)
+    return _backup_answer(backup, watching=watches_pool(caller))
 
 
 @backups.post("", status_code=202)
@@ -249,6 +252,11 @@ def verify_backup(
 
 def _keys(body: BucketKeysBody) -> BucketKeys:
     return BucketKeys(access_key=body.access_key, secret_key=body.secret_key)
+
+
+def _backup_answer(backup: Backup, *, watching: bool) -> BackupAnswer:
+    image = None if backup.image is None else short_of(backup.image, backup.tenant)
+    return BackupAnswer.copied(backup, image=image, host=backup.host if watching else None)
 
 
 def _target_answer(target: BackupTarget, *, watching: bool = True) -> BackupTargetAnswer:

@@ -34,6 +34,7 @@ from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.hosts.pool import short_of as short_of_pool
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.units import MIB
+from orchestrator.core.vms.backup import SHORTEST_ID
 from orchestrator.core.vms.image import short_of
 from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.vms.network import MAX_CARDS, short_name, tenant_of
@@ -116,6 +117,8 @@ class CreateVmBody(
     """Where its disk lies; null: on its host's own."""
     from_snapshot: str | None = Field(default=None, max_length=2 * MAX_NAME + 1)
     """``VM/SNAPSHOT``: its disk is a copy of it, on the same host and image, and at least as large."""
+    from_backup: str | None = Field(default=None, min_length=SHORTEST_ID, max_length=36)
+    """Id of a backup of the tenant, or how that begins: its disk is what that holds, and at least as large."""
     ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
         default=(), max_length=MAX_SSH_KEYS, strict=False
     )

@@ -264,6 +264,7 @@ def _lines(backup: Json) -> list[str]:
         ("backup", shown(backup["id"])),
         ("VM", f"{shown(backup['vm_name'])} of tenant {shown(backup['tenant'])}"),
         ("repository", f"{shown(backup['target'])}/{shown(backup['vm'])}"),
+        ("image", shown(backup.get("image"))),
         ("host", shown(backup["host"])),
         ("policy", shown(backup["policy"])),
         ("taken", taken(backup)),

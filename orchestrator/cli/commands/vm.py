@@ -80,6 +80,10 @@ def create(
             callback=of_snapshot("vm"),
         ),
     ] = None,
+    from_backup: Annotated[
+        str | None,
+        typer.Option("--from-backup", metavar="BACKUP", help="Its disk is what this holds: an id, or its beginning."),
+    ] = None,
     vm: VmOptions,
     ssh_key: Annotated[
         list[str] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys, or a key; may be repeated.")
@@ -144,11 +148,9 @@ def create(
         wanted["host"] = check_name(on_host, what="host")
     if gpu is not None:
         wanted["gpu"] = parse_pci_address(gpu)
-    if from_snapshot is not None:
-        wanted["from_snapshot"] = from_snapshot
-    wanted["image"] = (
-        check_image_name(image) if image is not None else _image_if_left_out(session, tenant, from_snapshot)
-    )
+    sources = {"from_snapshot": from_snapshot, "from_backup": from_backup}
+    wanted |= {name: source for name, source in sources.items() if source is not None}
+    wanted["image"] = check_image_name(image) if image is not None else _image_if_left_out(session, tenant, **sources)
     chosen = counted_names(names, count)
     if dry_run:
         if len(chosen) > 1:
@@ -199,11 +201,13 @@ def _some(text: str, option: str) -> str:
     return text
 
 
-def _image_if_left_out(session: CliSession, tenant: str, from_snapshot: str | None) -> str:
-    """What the snapshot's VM has; else the only one that there is."""
+def _image_if_left_out(session: CliSession, tenant: str, from_snapshot: str | None, from_backup: str | None) -> str:
+    """What the snapshot's VM has, or the backup's had; else the only one that there is."""
     if from_snapshot is not None:
         vm, _ = vm_and_snapshot(from_snapshot)
         return str(session.client.vm(vm, tenant)["image"])
+    if from_backup is not None and (its := session.client.backup(from_backup, tenant).get("image")):
+        return str(its)
     known = [image_key(image) for image in session.client.images(tenant)]
     if len(known) == 1:
         return known[0]

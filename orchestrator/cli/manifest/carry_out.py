@@ -314,6 +314,7 @@ def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
         "more_networks": list(vm.more_networks),
         "user_data": vm.user_data,
         "from_snapshot": vm.from_snapshot,
+        "from_backup": vm.from_backup,
         "start": vm.running,
         "label": label,
     }

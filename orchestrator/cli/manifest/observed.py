@@ -116,6 +116,7 @@ def _vm(vm: Json) -> ExistingVm:
         running=True,
         has_user_data=vm["has_user_data"],
         from_snapshot=vm.get("from_snapshot"),
+        from_backup=vm.get("from_backup"),
         protected=vm.get("protected", False),
     )
     return ExistingVm(

@@ -69,13 +69,15 @@ class StoreBackup(UsesRepository):
 
 @dataclass(frozen=True, kw_only=True)
 class FetchBackup(UsesRepository):
-    """Make a snapshot of a VM of what a backup holds: of that VM or another one."""
+    """Make a snapshot of a VM of what a backup holds, or its disk: of that VM or another one."""
 
     vm: str
     volume: str
-    """File name of the snapshot."""
+    """File name of the snapshot, or of the disk."""
     disk_bytes: int
     """Of the VM's disk, and so of the snapshot: at least those of the backup."""
+    image: str = ""
+    """File name of the base image that a disk is to lie on; empty: a snapshot, which lies on nothing."""
 
     def inverse(self) -> HostAction:
         return DeleteVolume(vm=self.vm, volume=self.volume)

@@ -68,6 +68,8 @@ class Backup:
     """As of the snapshot that it was made of. None also: it is being made, or was made known."""
     added_bytes: int | None = None
     """By how much its repository grew. None: it is being made, or that was not told."""
+    image: str | None = None
+    """Name of the base image that the VM was on. None: that is not known of it."""
     policy: str | None = None
     """Name of its tenant's policy that made it. None: somebody did, or that is gone."""
     verified_at: float | None = None

@@ -159,6 +159,8 @@ class VmSpec(VmShape):
     """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
     from_snapshot: str | None = field(default=None, compare=False)
     """As it was asked for: ``VM/SNAPSHOT``, whose copy its disk was made as; None: on its image alone."""
+    from_backup: str | None = field(default=None, compare=False)
+    """Id of the backup that its disk was made of; None: of none."""
     labels: Labels = field(default=(), compare=False)
     """Say nothing about what the VM is."""
     protected: bool = field(default=False, compare=False)

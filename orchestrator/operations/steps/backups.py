@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, VerifyBackup
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.bucket import Bucket, BucketKeys
-from orchestrator.core.errors import Fatal, VgpuctlError
+from orchestrator.core.errors import Fatal, NotFound, VgpuctlError
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import Backup, repository_password
+from orchestrator.core.vms.image import Image
+from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import disk_snapshots
@@ -99,6 +102,24 @@ def _fetch(context: Context) -> str:
     copied(context, fetched)
     context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, context.text("snapshot_id"), "stopped", None))
     return show_size(members["size_bytes"])
+
+
+def fetched_disk(vm: Vm, image: Image, backup: Backup, opened: Mapping[str, Any]) -> FetchBackup:
+    """The VM's disk as what a backup holds. ``opened``: its repository, as :func:`repository_of` has it."""
+    return FetchBackup(
+        vm=vm.id, volume=vm.volume, disk_bytes=vm.spec.disk_bytes, image=image.file, backup=backup.id,
+        size_bytes=backup.size_bytes, **opened,
+    )  # fmt: skip
+
+
+def fetch_disk(context: Context) -> None:
+    """Of a VM that is made of one. :raises NotFound: ``backup.missing``"""
+    target, vm = context.text("backup_target"), context.text("of_vm")
+    with context.world.store.read() as tx:
+        backup, opened = tx.backups.find(_id(context)), repository_of(tx, target, vm)
+    if backup is None:
+        raise NotFound("backup.missing", f"there is no backup {_id(context)} any more", hint="choose another one")
+    copied(context, fetched_disk(context.known_vm(), context.image(), backup, opened))
 
 
 def _drop(context: Context) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Final
 
 from orchestrator.core.actions.disk_snapshots import CopySnapshot
@@ -17,6 +18,7 @@ from orchestrator.core.vms.vm import Vm, snapshot_files
 from orchestrator.core.vms.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.backups import fetch_disk
 from orchestrator.operations.steps.disk_snapshots import copied
 from orchestrator.operations.steps.ports import remove_ports, warned, write_ports
 from orchestrator.operations.steps.volumes import detach_all, give_volumes, take_volumes_back, volume_text
@@ -100,21 +102,23 @@ def _create_volume(context: Context) -> str:
     vm, source = context.known_vm(), context.inputs.get("disk_of")
     if isinstance(source, dict):
         copied(context, copy_action(vm, SnapshotSource(**source)))
+    elif "backup" in context.inputs:
+        _with_image(context, lambda: fetch_disk(context))
     else:
-        _make_disk(context, vm)
+        _with_image(context, lambda: context.make(_DISK, create_volume_action(vm, context.image())))
     give_volumes(context, vm)
     return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))
 
 
-def _make_disk(context: Context, vm: Vm) -> None:
-    image = context.image()
+def _with_image(context: Context, make: Callable[[], object]) -> None:
+    """A disk that lies on it."""
     try:
-        context.make(_DISK, create_volume_action(vm, image))
+        make()
     except Fatal as error:
         if error.code != "image.missing":
             raise
-        send_image(context, image)  # removed since the host was seen
-        context.make(_DISK, create_volume_action(vm, image))
+        send_image(context, context.image())  # removed since the host was seen
+        make()
 
 
 def _delete_volume(context: Context) -> None:

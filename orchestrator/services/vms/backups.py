@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.bucket import Bucket, BucketKeys, check_bucket_url
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, SHORTEST_ID, Backup, BackupTarget
+from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, Backup, BackupTarget
 from orchestrator.core.vms.backup_policy import BackupPolicy
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.steps.backups import inputs_of
@@ -25,6 +25,7 @@ from orchestrator.services.messages import Started
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
 from orchestrator.services.vms.disk_snapshots import VmSnapshots
+from orchestrator.services.vms.known_backups import check_finished, check_not_going, check_unread, known_backup
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vm_volumes import check_may_change
 from orchestrator.store.backups import keys_id, secret_id
@@ -132,7 +133,7 @@ class VmBackups:
     def get(self, tenant: str, backup_id: str) -> Backup:
         """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
         with self.store.read() as tx:
-            return _known(tx, tenant, backup_id)
+            return known_backup(tx, tenant, backup_id)
 
     def run(self, tenant: str, vm_name: str, target: str | None) -> Started:
         """Of one that runs, or is stopped. ``target``: None: the only one.
@@ -156,6 +157,7 @@ class VmBackups:
         made = Backup(
             id=self.planner.ids.new_uuid(), target=target, tenant=vm.spec.tenant, vm=vm.id, vm_name=vm.spec.name,
             host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=at, policy=None if policy is None else policy.name,
+            image=vm.spec.image,
         )  # fmt: skip
         _check_one_more(tx, vm, policy)
         vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{made.id[:8]}")
@@ -170,9 +172,9 @@ class VmBackups:
             snapshot's
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
         with self.planner.index.current() as fleet, self.store.begin() as tx:
-            vm, backup = known_vm(tx, tenant, vm_name), _known(tx, tenant, backup_id)
-            _check_finished(backup)
-            _check_unused(tx, backup, ("delete_backup",))
+            vm, backup = known_vm(tx, tenant, vm_name), known_backup(tx, tenant, backup_id)
+            check_finished(backup)
+            check_not_going(tx, backup)
             check_may_change(vm)
             check_state(vm, "stopped")
             check_idle(tx, vm)
@@ -219,12 +221,12 @@ class VmBackups:
 
     def _about(self, tenant: str, backup_id: str, kind: str) -> Started:
         with self.store.begin() as tx:
-            backup = _known(tx, tenant, backup_id)
+            backup = known_backup(tx, tenant, backup_id)
             vm = tx.vms.find_id(backup.vm)
             if kind == "verify_backup" or (vm is not None and running_operation(tx, vm) is not None):
-                _check_finished(backup)
+                check_finished(backup)
             if kind == "delete_backup":
-                _check_unused(tx, backup, ("restore_backup", "verify_backup"))
+                check_unread(tx, backup)
             started = self.begin_about(tx, backup, kind)
         return self._submitted(started)
 
@@ -281,15 +283,6 @@ def _check_ca(ca: str) -> None:
         raise InvalidInput("backup.ca_invalid", "these are no certificates to trust", hint=hint) from error
 
 
-def _known(tx: Transaction, tenant: str, backup_id: str) -> Backup:
-    """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
-    meant = tx.backups.beginning(tenant, backup_id) if len(backup_id) >= SHORTEST_ID else ()
-    if len(meant) != 1:
-        hint = f"'vgpuctl backup list --tenant {tenant}' shows those that are there"
-        raise NotFound("backup.unknown", f"no backup is called {backup_id[:63]!a}", hint=hint)
-    return meant[0]
-
-
 def _check_one_more(tx: Transaction, vm: Vm, policy: BackupPolicy | None) -> None:
     """A policy's are bounded by what it keeps of each VM: what others have left must not end them before.
 
@@ -309,18 +302,3 @@ def _too_many(tx: Transaction, tenant: str, left: int) -> Conflict:
     oldest = next(backup for backup in tx.backups.list((tenant,)) if backup.policy is None)
     hint = f"'vgpuctl backup delete {oldest.id} --tenant {tenant}' removes the oldest"
     return Conflict("backup.too_many", f"tenant {tenant} has {left} backups that no policy removes", hint=hint)
-
-
-def _check_unused(tx: Transaction, backup: Backup, kinds: tuple[str, ...]) -> None:
-    """:raises Conflict: ``backup.in_use``"""
-    for operation, kind in tx.backups.used_by(backup.id).items():
-        if kind in kinds:
-            words = f"operation {operation} ({kind.replace('_', ' ')}) works on backup {backup.id}"
-            raise Conflict("backup.in_use", words, hint=f"'vgpuctl operation show {operation}' tells how far it is")
-
-
-def _check_finished(backup: Backup) -> None:
-    """:raises Conflict: ``backup.unfinished``"""
-    if backup.taken_of is None:
-        hint = "'vgpuctl operation list' shows what makes it"
-        raise Conflict("backup.unfinished", f"backup {backup.id} is being made", hint=hint)

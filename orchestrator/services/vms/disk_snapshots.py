@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, SnapshotSource, find_snapshot, snapshot_file
-from orchestrator.core.vms.image import check_one_more, short_of, stored_name
+from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, find_snapshot
+from orchestrator.core.vms.image import check_one_more, stored_name
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
-from orchestrator.services.images import known_image
-from orchestrator.services.messages import CreateVm, Started
+from orchestrator.services.messages import Started
 from orchestrator.services.tenancy.quotas import more_within_quota, within_quota
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
 from orchestrator.services.vms.planning import Planner
@@ -109,7 +108,7 @@ class VmSnapshots:
             snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
             check_state(vm, "stopped")
             check_idle(tx, vm)
-            snapshot = _taken(vm, name)
+            snapshot = taken_snapshot(vm, name)
             vm, copy = self.claim_copy(tx, fleet, vm)
             started = self.begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id})
         return self._submitted(started)
@@ -123,7 +122,7 @@ class VmSnapshots:
         stored = stored_name(tenant, image)
         with self.planner.index.current() as fleet, self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
-            snapshot = _taken(vm, name)
+            snapshot = taken_snapshot(vm, name)
             check_settled(tx, vm)
             check_one_more(stored, tx.images.list())
             more_within_quota(tx, tenant, {"images": 1})  # MiB: how large its file becomes is seen when it is there
@@ -148,45 +147,7 @@ class VmSnapshots:
         return started
 
 
-def source_of(tx: Transaction, request: CreateVm, pool: str | None) -> SnapshotSource | None:
-    """What a new VM's disk is to be a copy of. ``pool``: where its disk would lie.
-
-    :raises NotFound: ``vm.unknown``, ``snapshot.unknown``
-    :raises Conflict: ``snapshot.unfinished``, ``snapshot.in_pool``, ``snapshot.other_image``"""
-    if request.from_snapshot is None:
-        return None
-    vm_name, _, name = request.from_snapshot.partition("/")
-    vm = known_vm(tx, request.tenant, vm_name)
-    snapshot = _taken(vm, name)
-    if pool is not None:
-        hint = "add '--pool none': its disk lies where the snapshot is then"
-        raise Conflict("snapshot.in_pool", f"the disk of VM {request.name} would lie in a pool", hint=hint)
-    if known_image(tx, request.tenant, request.image).name != vm.spec.image:
-        image = short_of(vm.spec.image, request.tenant)
-        words = f"snapshot {request.from_snapshot} is of a disk on image {image}"
-        raise Conflict("snapshot.other_image", words, hint=f"say '--image {image}', or leave it out")
-    return SnapshotSource(
-        host=vm.host,
-        vm=vm.id,
-        disk=vm.volume,
-        snapshot=snapshot_file(vm.id, snapshot.id),
-        size_bytes=snapshot.size_bytes,
-    )
-
-
-def sized_for(source: SnapshotSource | None, sized: CreateVm, asked_bytes: int) -> CreateVm:
-    """``sized`` by its profile, with a disk that the snapshot has room in. ``asked_bytes``: 0: left to the profile.
-
-    :raises InvalidInput: ``disk.too_small``"""
-    if source is None or sized.disk_bytes >= source.size_bytes:
-        return sized
-    if asked_bytes:
-        words = f"a disk of {show_size(asked_bytes)} is smaller than snapshot {sized.from_snapshot}"
-        raise InvalidInput("disk.too_small", words, hint=f"ask for at least {show_size(source.size_bytes)}")
-    return replace(sized, disk_bytes=source.size_bytes)
-
-
-def _taken(vm: Vm, name: str) -> DiskSnapshot:
+def taken_snapshot(vm: Vm, name: str) -> DiskSnapshot:
     """:raises NotFound: ``snapshot.unknown``; :raises Conflict: ``snapshot.unfinished``"""
     snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
     if snapshot.taken_of is None:

@@ -24,10 +24,12 @@ from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Part, Placement, Refusal, Request
 from orchestrator.core.units import show_size
+from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.vms.disk_snapshot import SnapshotSource
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
+from orchestrator.operations.steps.backups import inputs_of
 from orchestrator.operations.steps.domain import check_guest_driver
 from orchestrator.operations.steps.vm_record import check_not_kept
 from orchestrator.ports.clock import Clock, Ids
@@ -81,7 +83,7 @@ class VmPlan:
     """These, each with what it gets there."""
     volumes: tuple[Volume, ...] = ()
     """Data volumes that it is given, as they are now."""
-    source: SnapshotSource | None = None
+    source: SnapshotSource | Backup | None = None
     """What its disk is a copy of; None: it is on its image alone."""
     run: PlannedRun | None = None
     """What is run in its guest once it is made."""
@@ -92,7 +94,9 @@ class VmPlan:
         known: dict[str, object] = {"why_there": self.why}
         if self.volumes:
             known["volumes"] = [volume.fields() for volume in self.volumes]
-        if self.source is not None:
+        if isinstance(self.source, Backup):
+            known |= inputs_of(self.source)
+        elif self.source is not None:
             known["disk_of"] = asdict(self.source)
         return known if self.run is None else {**known, "provisioning": self.run.operation.id}
 
@@ -163,7 +167,7 @@ class Planner:
 
     def plan(
         self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, others: Others = _NOBODY,
-        volumes: tuple[Volume, ...] = (), bound: Leaving | SnapshotSource | None = None,
+        volumes: tuple[Volume, ...] = (), bound: Leaving | SnapshotSource | Backup | None = None,
     ) -> VmPlan:  # fmt: skip
         """``stored``: the VM is there already; its id stays, and what it holds counts as free.
         ``volumes``: data volumes that it is given; it goes where they are.
@@ -182,12 +186,12 @@ class Planner:
             planned = self._planned(tx, fleet, placed, stored, others, bound)
         kept = 0 if stored is None else stored.snapshot_bytes
         claim = replace(planned.claim, disk_bytes=spec.host_disk_bytes + kept)
-        source = bound if isinstance(bound, SnapshotSource) else None
+        source = None if isinstance(bound, Leaving) else bound
         return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes, source=source)
 
     def _planned(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, stored: Vm | None, others: Others,
-        bound: Leaving | SnapshotSource | None,
+        bound: Leaving | SnapshotSource | Backup | None,
     ) -> VmPlan:  # fmt: skip
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
@@ -196,7 +200,7 @@ class Planner:
         wanted = self.wanted(tx, fleet, spec, vm_id, offering, stored)
         if isinstance(bound, Leaving):
             wanted = replace(wanted, made=bound.vm, moves=True, off_hosts=bound.off_hosts)
-        elif bound is not None:
+        elif isinstance(bound, SnapshotSource):
             wanted = replace(wanted, beside_snapshot=bound.host)
         request = self.request(wanted)
         sought = self.request(in_coarse_steps(wanted)) if self.coarse else request

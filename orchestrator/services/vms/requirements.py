@@ -47,6 +47,9 @@ def checked(request: CreateVm) -> CreateVm:
         vm, _, snapshot = request.from_snapshot.partition("/")
         check_name(vm, what="vm")
         check_name(snapshot, what="snapshot")
+        if request.from_backup is not None:
+            hint = "leave out --from-snapshot or --from-backup"
+            raise InvalidInput("disk.two_sources", "a disk is a copy of one thing", hint=hint)
     check_labels(request.labels)
     check_size(request.vcpus, request.memory_mib)
     check_disk_size(request.disk_bytes)
@@ -110,6 +113,7 @@ def spec_of(
         **{**request.shape(), **on_hosts},
         user_data=user_data,
         from_snapshot=request.from_snapshot,
+        from_backup=request.from_backup,
         start=request.start,
         label=request.label,
         labels=check_labels(request.labels),

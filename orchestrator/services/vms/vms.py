@@ -41,7 +41,7 @@ from orchestrator.services.vm_checks import (
     known_vm,
     with_word,
 )
-from orchestrator.services.vms.disk_snapshots import sized_for, source_of
+from orchestrator.services.vms.disk_sources import check_stays, is_of_another, sized_for, source_of
 from orchestrator.services.vms.dry_run import actions_of, xml_of
 from orchestrator.services.vms.listing import VmListing
 from orchestrator.services.vms.making_way import MakingWay, add_vm
@@ -122,6 +122,7 @@ class VmService(VmListing):
         if not is_as_planned(tx, plan.vm):
             raise ClaimLost(f"a network of VM {request.name} was deleted or converted meanwhile")
         check_still_open(tx, plan.vm)
+        check_stays(tx, plan.source)
         if plan.vm.spec.user_data is not None and request.user_data is not None:
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
         kind = "create_vm" if request.start else "create_stopped_vm"
@@ -149,8 +150,7 @@ class VmService(VmListing):
         offering = known.resolve(request.profile)
         on_hosts = tuple(volume.on_hosts for volume in volumes)
         pool = pool_on_hosts(tx, request.pool, request.tenant, offering)
-        source = source_of(tx, request, pool)
-        sized = sized_for(source, known.sized(request, offering), request.disk_bytes)
+        sized = sized_for(source := source_of(tx, request, pool), known.sized(request, offering), request.disk_bytes)
         spec = spec_of(sized, secret, networks, on_hosts, pool)
         spec = limited(replace(spec, disk_limits=offering.disk_limits), volumes)
         check_pool_has(tx, pool, spec.disk_bytes)
@@ -388,8 +388,8 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
     pool = vm.spec.pool if request.pool in {None, short_of_pool(vm.spec.pool or NO_POOL)} else request.pool
     wanted: VmSpec = replace(spec_of(request, kept, networks, volumes, pool), start=vm.spec.start, label=vm.spec.label)
-    other_disk = request.from_snapshot not in {None, vm.spec.from_snapshot}
-    if vm.spec != wanted or other_disk or user_data != request.user_data or not check_addresses(vm, request.addresses):
+    as_it_is = vm.spec == wanted and user_data == request.user_data and not is_of_another(request, vm.spec)
+    if not as_it_is or not check_addresses(vm, request.addresses):
         raise already_there(vm, wanted)
     check_labelled(vm, request.labels, protected=request.protected)
     if vm.state == "deleting":

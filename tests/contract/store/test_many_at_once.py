@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.errors import NoCapacity
+from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.disk_snapshot import SnapshotSource
 from orchestrator.core.vms.vm import Vm, VmSpec
 from orchestrator.core.vms.volume import Volume
@@ -42,7 +43,7 @@ class CountingPlanner(Planner):
         *,
         others: Others = _NOBODY,
         volumes: tuple[Volume, ...] = (),
-        bound: Leaving | SnapshotSource | None = None,
+        bound: Leaving | SnapshotSource | Backup | None = None,
     ) -> VmPlan:
         made = super().plan(tx, spec, stored, others=others, volumes=volumes, bound=bound)
         self.planned.append(spec.name)

@@ -52,6 +52,7 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
         vm_json(replace(ONE, spec=replace(ONE.spec, labels=(("team", "a"),))), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, protected=True)), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, from_snapshot="old/before")), None, watching=True),
+        vm_json(replace(ONE, spec=replace(ONE.spec, from_backup="7" * 36)), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, disk_limits=DiskLimits(iops=100))), None, watching=True),
         vm_json(ONE, 1.5, watching=True),
         vm_json(ONE, None, PLANNED, watching=True),
@@ -60,9 +61,10 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
         vm_json(ONE, None, floating=("192.0.2.107",), watching=True),
         vm_json(ONE, None, watching=False),
     )
-    assert len({told, *others}) == 12
+    assert len({told, *others}) == 13
     assert [one.name for kind in (Vm, VmSpec, Device, CpuPlace) for one in fields(kind) if not one.compare] == [
         "from_snapshot",
+        "from_backup",
         "labels",
         "protected",
         "disk_limits",

@@ -233,6 +233,20 @@ def test_a_tpm_that_a_file_leaves_to_the_profile_is_no_difference(tpm: bool) -> 
     ]
 
 
+def test_a_disk_that_was_made_of_another_backup_is_refused_and_one_that_is_called_by_its_beginning_is_left() -> None:
+    wanted = VmForm(name="twin", profile="p", image="i", from_backup="1f30c8aa").to_core()
+    (made,) = changes(Manifest(label=None, vms=(wanted,)), Existing(networks={}, images={}, vms={}), prune=False)
+    assert ("from_backup", "1f30c8aa") in {(field.field, field.wanted) for field in made.fields}
+    for had, left, told in (
+        ("1f30c8aa-9d", wanted, []), (None, wanted, ["none"]), ("77", wanted, ["77"]),
+        ("77", replace(wanted, from_backup=None), []),
+    ):  # fmt: skip
+        made_of = ExistingVm(vm=replace(wanted, from_backup=had), state="running", on_host=None, label=None)
+        existing = Existing(networks={}, images={}, vms={wanted.key: made_of})
+        differing = changes(Manifest(label=None, vms=(left,)), existing, prune=False)
+        assert [field.there for change in differing for field in change.fields] == told
+
+
 def test_a_disk_that_was_made_of_another_snapshot_is_refused_and_one_of_which_a_file_says_nothing_is_left() -> None:
     form = VmForm(name="twin", profile="p", image="i", from_snapshot="train/before")
     wanted = form.to_core()

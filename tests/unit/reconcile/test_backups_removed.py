@@ -114,11 +114,23 @@ def test_no_more_are_made_where_none_can_be_removed(plane: ControlPlane, monkeyp
     assert "which could not be removed" in str(error_of(plane))
 
 
-def test_one_that_is_restored_is_not_removed_meanwhile(plane: ControlPlane) -> None:
-    (oldest, *_) = three(plane)
+def restored(plane: ControlPlane, backup: Backup) -> str | None:
     plane.services.vms.create(create_vm("again", start=False))
     plane.engine.drain()
-    restores = str(plane.services.backups.restore("default", oldest.id, "again").operation)
+    return plane.services.backups.restore("default", backup.id, "again").operation
+
+
+def made_a_vm(plane: ControlPlane, backup: Backup) -> str | None:
+    wanted = replace(create_vm("again", profile="GRID T4-2Q"), from_backup=backup.id)
+    return plane.services.vms.create(wanted).operation
+
+
+@pytest.mark.parametrize("begin", [restored, made_a_vm])
+def test_one_that_is_restored_is_not_removed_meanwhile(
+    plane: ControlPlane, begin: Callable[[ControlPlane, Backup], str | None]
+) -> None:
+    (oldest, *_) = three(plane)
+    restores = str(begin(plane, oldest))
     with pytest.raises(Conflict) as by_hand:
         plane.services.backups.delete("default", oldest.id)
     assert (by_hand.value.code, restores in str(by_hand.value.hint)) == ("backup.in_use", True)
