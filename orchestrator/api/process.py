@@ -72,14 +72,15 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def only_one(state: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the state directory. Waits for one that is just ending, parking its operations.
+def only_one(state: Path, timeout_s: float, inherited: int | None = None) -> Iterator[None]:
+    """Hold the state directory. Waits for one that is just ending, parking its operations. ``inherited``: the lock's
+    descriptor where the command that became this server took it.
 
     :raises Conflict: ``server.already_running``
     """
     with ExitStack() as held:
         try:
-            held.enter_context(file_lock(state / SERVE_LOCK_NAME, timeout_s))
+            held.enter_context(file_lock(state / SERVE_LOCK_NAME, timeout_s, inherited))
         except LockTimeout as error:
             raise Conflict(
                 "server.already_running", f"a server runs in {state} already", hint="'vgpuctl server stop' ends it"

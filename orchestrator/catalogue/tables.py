@@ -147,6 +147,8 @@ def describe(detail: ErrorDetails, form: type[BaseModel] | None = None) -> str:
     near = nearest_field(form, detail["loc"]) if form is not None and detail["type"] == "extra_forbidden" else None
     if near is not None:
         return f"{field}: {message}; did you mean {near}?"
+    if detail["type"] == "missing" and field == "schema_version":
+        return f"{field}: {message}; a file begins with 'schema_version: 1'"
     shown = "" if detail["type"] == "missing" else f", got {ascii(detail['input'])[:60]}"
     return f"{field or 'the file'}: {message}{shown}{_how_to_write(detail)}"
 

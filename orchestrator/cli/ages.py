@@ -10,6 +10,7 @@ from typing import Any, Final
 from orchestrator.cli.clock import now
 from orchestrator.cli.output import shown
 
+CLOCKS_DIFFER_S: Final = 5.0
 _LEAST: Final = 3
 """Of fewer than so many of a unit, the next smaller one is said: ``90m`` says more than ``1h``."""
 _SIZES: Final = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -60,12 +61,12 @@ def show_end(moment: object) -> str:
 
 
 def show_time(moment: object) -> str:
-    """``2026-12-01 10:00:00 UTC (3d ago)``"""
+    """``2026-12-01 10:00:00 UTC (3d ago)``; what lies in the next seconds is now, as clocks differ."""
     at = _time_of(moment)
     if at is None:
         return shown(moment)
     span = now() - at.timestamp()
-    text = f"{show_span(span)} ago" if span >= 0 else f"in {show_span(-span)}"
+    text = f"{show_span(span)} ago" if span >= 0 else f"in {show_span(-span)}" if span < -CLOCKS_DIFFER_S else "now"
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({text})"
 
 

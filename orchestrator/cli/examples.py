@@ -272,8 +272,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "maintenance cancel": ("maintenance cancel",),
     "doctor": ("doctor", "doctor --host gpu-1 --repair"),
     "capacity": (
-        "capacity --profile t4-2q --volume data --network blue",
         'capacity --profile "NVIDIA L40S-12Q" --memory 64G',
+        "capacity --profile t4-2q --volume data --network blue",
     ),
     "explain": ('explain --profile "NVIDIA L40S-48Q" --vcpus 16',),
     "simulate placement": ("simulate placement --fleet fleet.yaml --requests requests.csv --out result.json",),

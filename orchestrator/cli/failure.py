@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import typer
 
+from orchestrator.cli.examples import EXAMPLES
 from orchestrator.cli.output import colour, printable
 from orchestrator.cli.session import Format
-from orchestrator.cli.words import ALIKE, OPTIONS, ROOT_OPTIONS
+from orchestrator.cli.words import ALIKE, OPTIONS, OTHER_COMMANDS, ROOT_OPTIONS
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError, error_to_dict
 from orchestrator.core.names import closest
@@ -95,7 +96,20 @@ def usage_error(error: typer.TyperException) -> InvalidInput:
     if type(error).__name__ == "NoSuchOption":
         problem = f"there is no option {ascii(option)[1:-1][:60]}"
         return InvalidInput("cli.usage", problem, hint=_meant(str(option), context) or helping)
-    return InvalidInput("cli.usage", " ".join(_said(error, option).split()).rstrip("."), hint=helping)
+    example = _example(context, getattr(error, "param", None))
+    hint = helping if example is None else f"{helping}; for example 'vgpuctl {example}'"
+    return InvalidInput("cli.usage", " ".join(_said(error, option).split()).rstrip("."), hint=hint)
+
+
+def _example(context: Any, missing: Any) -> str | None:
+    """One of the command's with the option that is ``missing``, else with any: what stands alone is taken by some."""
+    words = "" if context is None else context.command_path.partition(" ")[2]
+    wanted = [] if missing is None else missing.opts
+    for example in EXAMPLES.get(words, ()):
+        typed = example.split()
+        if any(word in typed for word in wanted) or (not wanted and any(word.startswith("-") for word in typed)):
+            return example
+    return None
 
 
 def _said(error: Any, option: str | None) -> str:
@@ -134,10 +148,9 @@ def _meant(option: str, context: Any) -> str | None:
     parameters = () if context is None else context.command.params
     known = [name for param in parameters for name in param.opts if name.startswith("--")]
     word, path = option.lstrip("-"), "" if context is None else context.command_path
-    if word == "size" and path.split()[-2:] == ["vm", "resize"]:
-        return "'vgpuctl vm resize-disk NAME --size 80GiB' makes its disk larger"
-    if word in ROOT_OPTIONS:
-        return ROOT_OPTIONS[word]
+    instead = OTHER_COMMANDS.get((path.partition(" ")[2], word)) or ROOT_OPTIONS.get(word)
+    if instead is not None:
+        return instead
     meant = [name for name in OPTIONS.get(word, ()) if name in known]
     begun = [name for name in known if len(word) > 1 and name.startswith(option)]
     near = meant[:1] or begun or closest(option, known, ALIKE)

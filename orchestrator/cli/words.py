@@ -30,6 +30,16 @@ ROOT_OPTIONS: Final[Mapping[str, str]] = {
     "context": "'vgpuctl context use NAME' makes it the current one; VGPUCTL_CONTEXT=NAME before one command",
 }
 """Of other tools, for every command."""
+OTHER_COMMANDS: Final[Mapping[tuple[str, str], str]] = {
+    ("vm resize", "size"): "'vgpuctl vm resize-disk NAME --size 80GiB' makes its disk larger",
+    ("image add", "from-snapshot"): "'vgpuctl image create NAME --from-snapshot VM/SNAPSHOT' makes an image of one",
+    ("explain", "count"): "'vgpuctl capacity -p PROFILE' says how many VMs fit; --devices asks for so many in one VM",
+    **{
+        ("apply", option): "'vgpuctl plan -f FILE' shows what apply would do"
+        for option in ("dry-run", "check", "diff", "server-dry-run")
+    },
+}
+"""By command and option: what another command does."""
 ALIKE: Final = 0.75
 """How alike a word has to be spelt to one of ours for being meant: rename is not remove, get is not set."""
 COMMANDS: Final[Mapping[str, str]] = {

@@ -12,19 +12,36 @@ from pathlib import Path
 from typing import Final
 
 POLL_S: Final = 0.02
+_OPENED: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 class LockTimeout(TimeoutError):
     """Somebody else has held the lock all the time."""
 
 
+def lock_for_next_program(path: Path) -> int | None:
+    """A descriptor that holds ``path`` and stays open in the program which this process becomes by exec; ``file_lock``
+    takes it up there. None: somebody else holds it.
+
+    :raises OSError: the file cannot be made
+    """
+    descriptor = os.open(path, _OPENED, 0o600)
+    if not _try_lock(descriptor):
+        os.close(descriptor)
+        return None
+    os.set_inheritable(descriptor, True)
+    return descriptor
+
+
 @contextmanager
-def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold ``path`` (made when it is not there) against all other processes.
+def file_lock(path: Path, timeout_s: float, inherited: int | None = None) -> Iterator[None]:
+    """Hold ``path`` (made when it is not there) against all other processes. ``inherited``: a descriptor of
+    ``lock_for_next_program``, which this program's own children do not get.
 
     :raises LockTimeout: after ``timeout_s`` :raises OSError: the file cannot be made
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, _OPENED, 0o600) if inherited is None else inherited
+    os.set_inheritable(descriptor, False)
     deadline = time.monotonic() + timeout_s
     try:
         while not _try_lock(descriptor):

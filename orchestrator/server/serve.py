@@ -69,9 +69,10 @@ def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
     return float(environment)
 
 
-def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
+def run(*, detached: bool, lock: int | None = None, fleet: Path | None = None, **chosen: object) -> None:
     """Serve until told to stop; ``chosen`` settings win over all others. ``fleet``: serve the hosts of that file,
-    which only exist in the memory of another process, or those of the process that has this socket.
+    which only exist in the memory of another process, or those of the process that has this socket. ``lock``: the
+    descriptor that holds the state directory already.
 
     :raises VgpuctlError: a setting is wrong, another server runs here, the database is of another version …
     """
@@ -83,7 +84,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
     group = group_socket_of(settings.socket_directory, settings.socket_group)
     with ExitStack() as held:
         try:
-            held.enter_context(only_one(state, LOCK_PATIENCE_S if detached else 0))
+            held.enter_context(only_one(state, LOCK_PATIENCE_S if detached else 0, lock))
         except OSError as error:
             raise state_unusable(state, error) from error
         app = _build(settings, fleet, held)
@@ -196,6 +197,7 @@ def main() -> int:
     """``python -m orchestrator.server.serve``: exit codes as everywhere."""
     parser = argparse.ArgumentParser(prog="vgpuctl serve", description="Run the control plane's server.")
     parser.add_argument("--detached", action="store_true", help="started by a command: ends when idle")
+    parser.add_argument("--lock", type=int, help=argparse.SUPPRESS, default=argparse.SUPPRESS)
     for name, says in (
         ("listen", "HOST:PORT"),
         ("tls-cert", "PEM file"),

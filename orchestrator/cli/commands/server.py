@@ -26,6 +26,8 @@ from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.tree import new_group
 from orchestrator.client.autostart import connect_running, server_info, stop
 from orchestrator.client.connection import Json
+from orchestrator.client.file_lock import lock_for_next_program
+from orchestrator.client.location import SERVE_LOCK_NAME
 from orchestrator.client.program import need_extra, own_program
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 
@@ -48,12 +50,23 @@ def serve(
     ] = None,
 ) -> None:
     """Run the server here, in the foreground, until Ctrl-C."""
+    lock = _hold(session_of(ctx).local_state)
     given = {
         "--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key, "--simulate": fleet,
-        "--socket-directory": socket_directory, "--socket-group": socket_group,
+        "--socket-directory": socket_directory, "--socket-group": socket_group, "--lock": lock,
     }  # fmt: skip
     words = (f"{name}={value}" for name, value in given.items() if value is not None)
     _become(ctx, "orchestrator.server.serve", *words)
+
+
+def _hold(state: Path) -> int | None:
+    """At once: a command that is typed while the server starts waits for it, and starts none of its own. None: the
+    server says why it cannot be held."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return lock_for_next_program(state / SERVE_LOCK_NAME)
+    except OSError:
+        return None
 
 
 def _become(ctx: typer.Context, module: str, *words: str) -> None:

@@ -48,7 +48,7 @@ def rotate(ctx: typer.Context, name: Name, key_file: KeyFile = None) -> None:
     if own is not None:
         key_bytes(own)
     rotated = session_of(ctx).client.rotate_tenant_key(name, own)
-    words = f"tenant {name} has key {rotated['id']}, for {shown(rotated['volumes'])} volumes"
+    words = f"tenant {name} has key {rotated['id']}; encrypted volumes: {shown(rotated['volumes'])}"
     none = f"tenant {name} needs no key yet: its first encrypted volume brings one"
     show(rotated, format_of(ctx), lambda: [none if rotated["id"] is None else words], name=rotated["id"])
 
@@ -66,5 +66,5 @@ def revoke(ctx: typer.Context, name: Name, yes: Yes = False) -> None:
     if volumes:
         confirm("destroy all that is on volumes", volumes, yes=yes)
     revoked = client.revoke_tenant_key(name)
-    words = f"the key of tenant {name} is destroyed, and what was on {shown(revoked['volumes'])} volumes"
+    words = f"the key of tenant {name} is destroyed; volumes that nobody reads again: {shown(revoked['volumes'])}"
     show(revoked, format_of(ctx), lambda: [words])

@@ -74,7 +74,7 @@ def explain(
     profile: Annotated[
         str, typer.Option("--profile", "-p", help="Offering, vGPU type, MIG profile or gpu:N.", autocompletion=profiles)
     ],
-    count: Annotated[int, typer.Option("--count", min=1, max=64, help="Devices in the VM.")] = 1,
+    devices: Annotated[int, typer.Option("--devices", min=1, max=64, help="Devices in the VM.")] = 1,
     tenant: Tenant = "default",
     *,
     vm: VmOptions,
@@ -92,7 +92,7 @@ def explain(
     answer = session_of(ctx).client.explain(
         {
             "profile": profile,
-            "count": count,
+            "count": devices,
             "tenant": tenant,
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),

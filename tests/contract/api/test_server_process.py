@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.client.location import SOCKET_NAME
+from orchestrator.client.file_lock import LockTimeout, file_lock
+from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME
 from tests.fakes.running import running_server
 from tests.lab.product import Product
 
@@ -206,6 +207,22 @@ def test_simulated_hosts_begin_with_an_address_that_logs_in_whoever_sees_the_ter
             assert 'vgpuctl_hosts{state="ready"} 1.0' in told.stdout
         finally:
             server.terminate()
+
+
+def test_a_command_that_is_typed_while_the_server_starts_waits_for_it_and_starts_none(
+    product: Product, fleet: Path
+) -> None:
+    with product.start("serve", f"--simulate={fleet}") as server:
+        try:
+            while b"orchestrator.server.serve" not in Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0"):
+                assert server.poll() is None
+            with pytest.raises(LockTimeout), file_lock(product.state / SERVE_LOCK_NAME, 0):
+                pass
+            assert [host["name"] for host in product.json("host", "list")] == ["t4-0"]
+            assert product.serve_pid() == server.pid
+        finally:
+            server.terminate()
+            server.communicate(timeout=60)
 
 
 def test_no_log_has_an_address_that_logs_in(tmp_path: Path, fleet: Path) -> None:

@@ -80,7 +80,7 @@ def test_what_a_file_says_is_what_the_offering_holds(tmp_path: Path) -> None:
     [
         ("", "1: the file: is no list of KEY: VALUE"),
         ("- 1\n", "1: the file: is no list of KEY: VALUE"),
-        ("offerings: []\n", "1: schema_version: is missing"),
+        ("offerings: []\n", "1: schema_version: is missing; a file begins with 'schema_version: 1'"),
         ("schema_version: 2\nofferings: []\n", "1: schema_version: is not 1, got 2"),
         (GOOD + "    kind: mig\n", "6: kind is given twice"),
         (GOOD + "    colour: red\n", "6: offerings.0.colour: there is no such field, got 'red'"),

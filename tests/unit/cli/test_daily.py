@@ -8,11 +8,12 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.doctor import COLUMNS as DOCTOR
 from orchestrator.cli.commands.host_views import COLUMNS, details
 from orchestrator.cli.commands.profile import ALL_COLUMNS
@@ -308,3 +309,10 @@ def test_what_was_done_to_a_thing_is_told_by_its_name(cli: Cli) -> None:
     assert cli("volume", "delete", "data", "--yes", "-o", "name").out == "data\n"
     assert cli("stop-vm", "vm-9", "-o", "name").out == "vm-9\n"
     assert cli("delete-vm", "vm-9", "-o", "name").out == "vm-9\n"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(-90, "90s ago"), (2, "now"), (7200, "in 120m")])
+def test_what_just_ended_by_another_clock_ended_now(monkeypatch: pytest.MonkeyPatch, seconds: int, words: str) -> None:
+    at = datetime(2026, 12, 1, tzinfo=UTC)
+    monkeypatch.setattr("orchestrator.cli.ages.now", at.timestamp)
+    assert show_time((at + timedelta(seconds=seconds)).isoformat()).endswith(f"UTC ({words})")

@@ -22,7 +22,7 @@ BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")
 """A command that no quotes end: what follows it to the next stop has to be part of it."""
 VALUES = {
     "{words}": "--label key=value", "{way}": "retry", "{roles[0]}": "guest_driver", "{run}": "serve",
-    "{_options(existing, context)}": "--tenant a",
+    "{_options(existing, context)}": "--tenant a", "{example}": "whoami",
 }  # fmt: skip
 """What stands for whole words of a command; any other value inside a text reads as the name ``x1``."""
 FILLED_IN_LATER = re.compile(r"\{\w*\}")
@@ -95,6 +95,8 @@ NOT_KNOWN_THERE = {
     ("orchestrator/services/tenancy/tenancy.py", "tenant add-member TENANT x1"),
     ("orchestrator/services/networks.py", "host show HOST"),
     ("orchestrator/cli/words.py", "explain -p PROFILE"),
+    ("orchestrator/cli/words.py", "capacity -p PROFILE"),
+    ("orchestrator/cli/words.py", "image create NAME --from-snapshot VM/SNAPSHOT"),
     ("orchestrator/cli/words.py", "create-vm NEW -p PROFILE --from-snapshot VM/SNAPSHOT"),
     ("orchestrator/adapters/ansible/outcome.py", "operation show ID"),
     ("orchestrator/services/network_paths.py", "network address attach x1 VM --tenant x1"),

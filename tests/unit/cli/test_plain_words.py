@@ -214,6 +214,13 @@ def test_what_looks_alike_is_meant_first() -> None:
         ("create-vm x --boot", "did you mean --boot-policy?"),
         ("create-vm x --lable", "did you mean --label?"),
         ("vm set x --priority", "run 'vgpuctl vm set --help'"),
+        ("apply --dry-run", "'vgpuctl plan -f FILE' shows what apply would do"),
+        ("image add demo --from-snapshot", "'vgpuctl image create NAME --from-snapshot VM/SNAPSHOT'"),
+        ("explain -p t4-2q --count", "'vgpuctl capacity -p PROFILE' says how many VMs fit; --devices asks"),
+        ("capacity t4-2q", "run 'vgpuctl capacity --help'; for example 'vgpuctl capacity --profile"),
+        ("explain t4-2q", "run 'vgpuctl explain --help'; for example 'vgpuctl explain --profile"),
+        ("plan site.yaml", "run 'vgpuctl plan --help'; for example 'vgpuctl plan -f site.yaml'"),
+        ("driver upgrade gpu-1", "run 'vgpuctl driver upgrade --help'; for example 'vgpuctl driver upgrade --"),
         ("list-vms --context", "'vgpuctl context use NAME' makes it the current one"),
     ],
 )

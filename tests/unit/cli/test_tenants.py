@@ -229,12 +229,12 @@ def test_a_tenants_key_is_rotated_and_destroyed_only_when_that_is_said(cli: Cli,
     for origin, more in (("site", ()), ("tenant", ("--key-file", str(own)))):
         rotated = cli("tenant", "key", "rotate", research, *more).out
         shown = json.loads(cli("tenant", "key", "show", research, "-o", "json").out)
-        assert rotated == f"tenant research has key {shown['id']}, for 1 volumes\n"
+        assert rotated == f"tenant research has key {shown['id']}; encrypted volumes: 1\n"
         assert (shown["origin"], shown["volumes"]) == (origin, 1)
     refused = cli("tenant", "key", "revoke", research)
     assert (refused.code, "[cli.not_confirmed]" in refused.err) == (2, True)
     shown = json.loads(cli("volume", "show", "research/private", "-o", "json").out)
     assert shown["encryption"] == "luks"
-    assert "what was on 1 volumes" in cli("tenant", "key", "revoke", research, "--yes").out
+    assert "volumes that nobody reads again: 1" in cli("tenant", "key", "revoke", research, "--yes").out
     assert "keyless" in cli("volume", "show", "research/private").out
     assert cli("volume", "create", "again", "--size", "1GiB", "--encrypted", "--pool", "none").code == 0
