@@ -39,6 +39,7 @@ from orchestrator.agent.readings.broadcast import Readings
 from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.agent.readings.sampler import InstanceVms, Sampler
 from orchestrator.agent.readings.tunnels import MeasuredTunnels
+from orchestrator.agent.reboots import Reboots
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.settling import Settler
@@ -134,7 +135,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     logs, sessions, kernel_log = ConsoleLogs(paths), Sessions(), KernelLog(paths, ledger)
     saved = SavedMemory(libvirt, domains, ledger, storage.directory)
     parts = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics, saved)
-    handlers = parts.handlers
+    handlers = {**parts.handlers, **Reboots(paths, domains).handlers}
     return Agent(
         ledger=ledger,
         storage=storage,

@@ -114,6 +114,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/hosts/{name}/provision/plan": Rule("pool", _ADMIN),
     "POST /v1/hosts/{name}/cordon": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/drain": Rule("pool", _OPERATE),
+    "POST /v1/hosts/{name}/reboot": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/evacuate": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/uncordon": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/mig-layout/plan": Rule("pool", _OPERATE),

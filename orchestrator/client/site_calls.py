@@ -218,6 +218,10 @@ class SiteCalls(DiskCalls):
     def drain_host(self, host: str, wanted: Body) -> models.Maintenance:
         return self._post(path_of("hosts", host, "drain"), wanted)
 
+    def reboot_host(self, host: str, wanted: Body) -> models.Maintenance:
+        """``wanted``: as of :meth:`drain_host`."""
+        return self._post(path_of("hosts", host, "reboot"), wanted)
+
     def evacuate_host(self, host: str, wanted: Body) -> models.Maintenance:
         """``wanted``: ``confirm``, its name; ``fence``: hand or agent."""
         return self._post(path_of("hosts", host, "evacuate"), wanted)

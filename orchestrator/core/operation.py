@@ -66,6 +66,7 @@ KINDS = frozenset(
         "preempt_for_vm",
         "provision_host",
         "provision_vm",
+        "reboot_host",
         "release_mig",
         "remove_host",
         "reset_gpu",

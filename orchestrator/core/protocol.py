@@ -39,7 +39,7 @@ several sizes on one GPU; fabric partitions; data volumes, several network cards
 known by their cards, and nothing is made where another one is. 9: MIG-backed vGPUs as mediated devices.
 10: one action makes a vGPU, in either framework and wherever it shall lie. 11: disks and volumes
 in pools; volumes and network cards are plugged into VMs that run, and volumes grow; VMs are suspended and resumed;
-snapshots of disks, and backups."""
+snapshots of disks, and backups; a host is rebooted."""
 
 HELLO_BYTES: Final = 64 * 1024
 REQUEST_BYTES: Final = 16 * 1024 * 1024

@@ -27,6 +27,7 @@ from orchestrator.core.actions import (
     host_actions,
     nics,
     pools,
+    reboots,
     settle_ledger,
     suspension,
     vgpu_settings,
@@ -50,8 +51,8 @@ from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 _HOMES: Final = (
-    host_actions, backups, disk_snapshots, fabric, gpu_cards, nics, pools, settle_ledger, suspension, vgpu_settings,
-    volumes,
+    host_actions, backups, disk_snapshots, fabric, gpu_cards, nics, pools, reboots, settle_ledger, suspension,
+    vgpu_settings, volumes,
 )  # fmt: skip
 _KINDS: Final = (
     HostAction, MakesDevice, RemovesDevice, LongCopy, CopiesDisk, UsesRepository, SetGpuSetting, RestoreGpuSetting,

@@ -20,14 +20,15 @@ from orchestrator.core.maintenance.maintenance import (
     begin_next,
     settled,
 )
-from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.operation import FINISHED
 from orchestrator.core.vms.vm import Vm, VmState
-from orchestrator.operations.steps.driver import PROVISION
 from orchestrator.operations.stuck import waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
+from orchestrator.reconcile.away_hosts import has_touched, is_away, is_present, why_away
 from orchestrator.services.begin import new_operation, record, undo_inputs
 from orchestrator.services.drivers.provisioning import begin_swap, check_free, needs_base
 from orchestrator.services.drivers.upgrades import GONE, kept_by_others, swap_of
+from orchestrator.services.maintenance.reboots import begin_reboot
 from orchestrator.services.maintenance.waits import AT_REST, may_be_stopped, waits_of
 from orchestrator.services.vms.deallocating import idle
 from orchestrator.store.transaction import Transaction
@@ -59,7 +60,7 @@ class HostTurns:
         if maintenance.state == "running" and maintenance.is_open(now):
             at_rest = {turn.host for turn in maintenance.hosts if turn.phase not in UNDER_WAY}
             dead = self.maintenance.act == "evacuate"
-            silent = set[str]() if dead else {name for name, host in hosts.items() if _is_away(host)}
+            silent = set[str]() if dead else {name for name, host in hosts.items() if is_away(host)}
             away = (silent | self._under_others()) & at_rest
             # Whose turn it is depends on the tenants only while there is one who may begin.
             occupied = waits_of(self._tx, maintenance, now) if begin_next(maintenance, away) else ()
@@ -67,7 +68,7 @@ class HostTurns:
                 maintenance = maintenance.put(self._on(self._begin(maintenance.host(name))))
         for turn in maintenance.hosts:
             if turn.phase == "waiting":
-                why = _why_away(hosts[turn.host]) if turn.host in away & hosts.keys() else ""
+                why = why_away(hosts[turn.host]) if turn.host in away & hosts.keys() else ""
                 maintenance = maintenance.put(replace(turn, why=why))
         return settled(maintenance, now)
 
@@ -82,7 +83,7 @@ class HostTurns:
         gone = {
             turn.host
             for turn in self.maintenance.hosts
-            if turn.phase == "waiting" and not _is_there(hosts.get(turn.host))
+            if turn.phase == "waiting" and not is_present(hosts.get(turn.host))
         }
         ended = (
             replace(turn, phase="kept", seen=True, why=_NEVER_BEGAN, ended_at=now) if turn.host in gone else turn
@@ -195,13 +196,15 @@ class HostTurns:
         return replace(one, swap=operation.id)
 
     def _empty(self, one: HostTurn) -> HostTurn:
-        """Nothing runs there; what is wrong with it is a person's to find or mend."""
+        """Nothing runs there; but for a reboot, what is wrong with it is a person's to find or mend."""
+        if self.maintenance.act == "reboot":
+            return self._reboot(one, self._tx.hosts.get(one.host))
         return self._refill(one, "done", one.why) if self.maintenance.gpu else replace(one, phase="empty", tries=())
 
     def _kept_empty(self, one: HostTurn) -> HostTurn:
         """Until somebody uncordons it, or it is there no more."""
         host = next((host for host in self._tx.hosts.list() if host.name == one.host), None)
-        if host is not None and _is_there(host):
+        if host is not None and is_present(host):
             if self.maintenance.state == "cancelled":
                 return self._refill(one, "kept", "it was cancelled while its host did not answer")
             return self._evacuated(one, host) if self.maintenance.act == "evacuate" else one
@@ -275,11 +278,24 @@ class HostTurns:
         stuck = self._tx.operations.stuck_about(self._tx.operations.get(moves).operation.subject if moves else vm.id)
         return any(not waits_for_its_host(operation) for operation in stuck)
 
-    def _swap(self, one: HostTurn, host: Host) -> HostTurn:
+    def _reboot(self, one: HostTurn, host: Host) -> HostTurn:
+        if not self._is_free(host):
+            return one
+        operation = begin_reboot(self._tx, host, clock=self._clock, ids=self._ids, why=self._why)
+        self.begun.append(operation.id)
+        return replace(one, phase="swapping", swap=operation.id, tries=())
+
+    def _is_free(self, host: Host) -> bool:
+        """Else something is done there, or it does not answer: it is waited for."""
         try:
             check_free(self._tx, host)
         except Conflict:
-            return one  # something else is done there, or it does not answer: it is waited for
+            return False
+        return True
+
+    def _swap(self, one: HostTurn, host: Host) -> HostTurn:
+        if not self._is_free(host):
+            return one
         try:
             swap = swap_of(self._tx, self._tx.driver_bundles.list(), host, self.maintenance.version or "")
         except (Conflict, NotFound) as error:
@@ -300,9 +316,9 @@ class HostTurns:
         if operation.state == "done":
             return self._refill(one, "done", "")
         why = str((operation.error or {}).get("message", "it failed"))
-        if operation.state == "stuck":
+        if operation.state == "stuck" or (self.maintenance.act == "reboot" and has_touched(operation)):
             return self._failed(one, why)
-        return self._refill(one, "rolled_back" if _touched(operation) else "kept", why)
+        return self._refill(one, "rolled_back" if has_touched(operation) else "kept", why)
 
     def _judged(self, one: HostTurn) -> HostTurn:
         """By the driver that was seen there last."""
@@ -371,30 +387,6 @@ def stay(one: HostTurn, vms: Collection[str]) -> HostTurn:
     return replace(one, tries=tries, refused=(*one.refused, *sorted(vms))) if vms else one
 
 
-def _is_there(host: Host | None) -> bool:
-    """Also one that is being removed: that may yet be taken back."""
-    return host is not None and host.state not in GONE - {"removing"}
-
-
-def _is_away(host: Host) -> bool:
-    """It serves nobody now. One that was given up is not waited for."""
-    return host.state not in {"ready", "forgotten"} or host.restored is not None
-
-
-def _why_away(host: Host) -> str:
-    """Why the turn of a host waits that may not begin now."""
-    if not _is_away(host):
-        return "another maintenance is under way there"
-    if host.state == "ready":
-        return "the database was restored, and nobody has settled yet what the host has"
-    return f"the host is {host.state}" + (f": {host.state_reason}" if host.state_reason else "")
-
-
 def _is_missing(vm: Vm) -> bool:
     """It is wanted running in the place that it has there, and does not run."""
     return vm.wanted == "running" and vm.deallocated is None and vm.state not in {"running", "lost"}
-
-
-def _touched(operation: Operation) -> bool:
-    """Whether the driver was ever touched: else the host is as it was."""
-    return any(step.name == PROVISION.name and step.state != "pending" for step in operation.steps)

@@ -24,6 +24,7 @@ from orchestrator.core.actions.host_actions import (
     ReleaseDomain,
     StopDomain,
 )
+from orchestrator.core.actions.reboots import RebootHost
 from orchestrator.core.actions.settle_ledger import KnownVm, SettleLedger
 from orchestrator.core.actions.vgpu_settings import SetGpuSetting
 from orchestrator.core.attachments import make
@@ -44,7 +45,7 @@ from orchestrator.sim import (
     whole_gpus,
 )
 from orchestrator.sim.gpu_settings import settings_of
-from orchestrator.sim.machine import Effect, SimulatedMachine, claim, gpu_there, release
+from orchestrator.sim.machine import DONE, SO_ALREADY, Effect, SimulatedMachine, claim, gpu_there, release
 from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of
 from orchestrator.sim.whole_gpus import partition_key
 
@@ -189,6 +190,16 @@ def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
     return vgpu_actions.manage(machine, action)
 
 
+def reboot(machine: SimulatedMachine, action: RebootHost) -> ActionResult:
+    if machine.boot_id != action.boot:
+        return SO_ALREADY
+    running = [name for name, domain in machine.domains.items() if domain.running]
+    if running:
+        raise Conflict("host.in_use", f"the host runs {', '.join(running)}", hint="stop it first")
+    machine.reboot_in_order()
+    return DONE
+
+
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     **vgpu_actions.HANDLERS,
     **mig_actions.HANDLERS,
@@ -203,6 +214,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **SETTLING,
     AcceptGpus: vgpu_actions.accept,
     ManageGpus: manage,
+    RebootHost: reboot,
     EnableVirtualFunctions: vgpu_actions.enable,
     DisableVirtualFunctions: vgpu_actions.disable,
 }

@@ -18,6 +18,7 @@ from orchestrator.core.overlay import INTEGRATION_BRIDGE
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
 from orchestrator.sim.pools import SimulatedPool
 
+BOOTS_S: Final = 20.0
 ReadingsPace = Literal["live", "slow", "silent"]
 """How readings come: each period, each period and late, or none, as of an agent that does not know them."""
 BRIDGES: Final = (
@@ -246,6 +247,14 @@ class SimulatedMachine:
         self.agent_deaths = 0
         for domain in self.domains.values():
             domain.running = domain.paused = False
+
+    def reboot_in_order(self) -> None:
+        """One on which nothing runs; what an agent brings back then is never gone."""
+        before, self.boot, self.up_at = self.boot, self.boot + 1, self.now + BOOTS_S
+        owners = self.ledger.owners.items()
+        self.ledger.owners = {key: (vm, self.boot if boot == before else boot) for key, (vm, boot) in owners}
+        self.signals = ()
+        self.kernel.stuck_resets.clear()
 
 
 DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from orchestrator.core.actions.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.actions.live_move import LiveMove, MovedVm, MoveLoad
@@ -34,8 +34,6 @@ from orchestrator.sim.screen import Screen
 from orchestrator.sim.vgpu_metadata import compatibility
 from orchestrator.sim.vm_actions import give_volume, receive_image, take_volume
 from orchestrator.sim.vm_moves import await_vm, leave_vm, load_of
-
-BOOTS_S: Final = 20.0
 
 
 def swap(machine: SimulatedMachine, wanted: HostDrivers) -> DueReboot | None:
@@ -62,10 +60,8 @@ def _reboot(machine: SimulatedMachine, wanted: HostDrivers) -> DueReboot:
     if not wanted.reboot:
         raise Conflict("driver.module_busy", why, hint="end what uses the driver; nothing was changed")
     due = DueReboot(why=why, boot_id=machine.boot_id)
-    before, machine.boot = machine.boot, machine.boot + 1
-    ledger = machine.ledger
-    ledger.owners = {key: (vm, machine.boot if boot == before else boot) for key, (vm, boot) in ledger.owners.items()}
-    machine.driver_version, machine.up_at = "", machine.now + BOOTS_S
+    machine.reboot_in_order()
+    machine.driver_version = ""
     return due
 
 

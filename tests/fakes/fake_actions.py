@@ -46,7 +46,7 @@ from orchestrator.core.gpu.vgpu_parameters import SchedulerState, is_so
 from orchestrator.core.hosts.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.hosts.domain import MadeAs
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
-from tests.fakes import fake_backups, fake_data_volumes, fake_pools
+from tests.fakes import fake_backups, fake_data_volumes, fake_pools, fake_reboots
 from tests.fakes.fake_gpu_cards import accept, manage
 from tests.fakes.fake_instances import INSTANCES, make_inside
 from tests.fakes.fake_machine import FakeMachine, devices, gpu_of, on_gpu, room
@@ -380,7 +380,7 @@ HANDLERS: dict[type[HostAction], Callable[..., ActionResult | None]] = {
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
     **fake_pools.HANDLERS,
-    **(fake_data_volumes.handlers(_define) | fake_backups.HANDLERS),
+    **(fake_data_volumes.handlers(_define) | fake_backups.HANDLERS | fake_reboots.HANDLERS),
     WriteSeed: _write_seed,
     DeleteSeed: _delete_seed,
     DefineDomain: _define,

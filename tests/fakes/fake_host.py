@@ -38,6 +38,7 @@ from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_data_volumes import copy_volume, move_vm, read_snapshot
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 from tests.fakes.fake_metadata import with_metadata
+from tests.fakes.fake_reboots import BOOT_CALLS
 from tests.fakes.readiness import READY
 
 T = TypeVar("T")
@@ -241,10 +242,6 @@ class FakeHosts:
         if after is not None:
             raise after
         return result
-
-
-BOOT_CALLS = 3
-"""So many calls find a host that boots."""
 
 
 def _swap(machine: FakeMachine, wanted: HostDrivers) -> DueReboot | None:

@@ -60,7 +60,7 @@ COMMANDS = (
     "driver bundle show 0123", "driver bundle remove 0123", "driver lock apply {lock}", "maintenance pause",
     "driver upgrade --to 580.95.05 --dry-run",
     "gpu defragment --dry-run", "gpu defragment",
-    "host drain h", "host evacuate gpu1 --fenced-by-hand --confirm gpu1", "maintenance resume",
+    "host drain h", "host reboot h", "host evacuate gpu1 --fenced-by-hand --confirm gpu1", "maintenance resume",
     "vm maintenance train --now", "maintenance cancel", "network create n", "network add n --bridge br0",
     "webhook list", "webhook show hook", "webhook create hook --url https://a.test/", "webhook test hook",
     "webhook delete hook --yes", "top hosts", "top gpus", "top vms",

@@ -90,3 +90,21 @@ def test_a_reboot_in_the_middle_of_a_create_loses_nothing_and_leaves_nothing_ext
     assert facts(enrolled.shell) == before
     assert owners(enrolled.shell) == set()
     assert product.json("doctor") == []
+
+
+@pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
+def test_a_host_is_emptied_reboots_once_and_runs_its_vm_again(enrolled: Enrolled) -> None:
+    product, name = enrolled.product, enrolled.name
+    product.ok(*enrolled.request("stays"))
+    before, boot = facts(enrolled.shell), enrolled.shell("cat /proc/sys/kernel/random/boot_id")
+    product.ok("host", "reboot", name, "--vms", "stop", "--reason", "a newer kernel")
+    assert enrolled.shell("cat /proc/sys/kernel/random/boot_id") != boot
+    host = product.json("host", "show", name)
+    assert (host["state"], host["cordoned"]) == ("ready", False)
+    assert product.json("show-vm", "stays")["state"] == "running"
+    assert facts(enrolled.shell) == before
+    (done,) = product.json("maintenance", "show")["hosts"]
+    assert (done["phase"], done["why"]) == ("done", "")
+    product.ok("delete-vm", "stays")
+    assert vgpu_count(enrolled.shell) == 0
+    assert product.json("doctor") == []

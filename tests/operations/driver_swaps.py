@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another driver on a host, over a reboot and with OVN too. For scenes."""
+"""Another driver on a host, over a reboot and with OVN too; and a reboot alone. For scenes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ipaddress import IPv4Network
 
 from orchestrator.core.ovn import HostsOfOvn
 from orchestrator.services.drivers.upgrades import WantedUpgrade
+from orchestrator.services.maintenance.reboots import begin_reboot
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane
 from tests.fakes.drivers import with_locked_driver
@@ -42,8 +43,18 @@ def _upgrade(plane: ControlPlane) -> str | None:
     return plane.services.maintenances.get().hosts[0].swap
 
 
+def _reboot(plane: ControlPlane) -> str:
+    """As the keeper begins it."""
+    with plane.store.begin() as tx:
+        host = tx.hosts.get(L40S_HOST)
+        operation = begin_reboot(tx, host, clock=plane.world.clock, ids=plane.ids, why="the reboot")
+    plane.engine.submit(operation.id)
+    return operation.id
+
+
 CASES = (
     ("provision host", "provision_host", _labelled, _provision),
     ("upgrade driver", "upgrade_driver", _prepare, _upgrade, cancelled),
     ("upgrade driver over a reboot", "upgrade_driver", _with_held_module, _upgrade, cancelled),
+    ("reboot host", "reboot_host", lambda plane: plane.add_host(L40S_HOST), _reboot),
 )

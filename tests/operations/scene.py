@@ -55,7 +55,7 @@ _VOLATILE = (
 """``epoch`` among them: a higher one harms nobody, and a step done twice raises it twice."""
 _MEMORY = Path("/dev/shm")
 
-NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up", "provision_vm", "fence_host", "verify_backup"})
+NOTHING_TO_TAKE_BACK = {"upgrade_agent", "clean_up", "provision_vm", "fence_host", "verify_backup", "reboot_host"}
 """Kinds that end ``undone`` with what they did left as it is."""
 
 

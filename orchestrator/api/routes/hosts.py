@@ -146,6 +146,14 @@ def drain(name: NameInPath, services: ServicesOf, body: DrainHostBody | None = N
     return maintenance_answer(services, services.maintenances.drain(name, wanted))
 
 
+@router.post("/{name}/reboot", status_code=202)
+def reboot(name: NameInPath, services: ServicesOf, body: DrainHostBody | None = None) -> MaintenanceAnswer:
+    """Reboot a host. Declare that it is emptied of VMs, as by a drain, then rebooted; it serves again by itself once
+    all that was well before is."""
+    wanted = WantedDrain() if body is None else body.to_request()
+    return maintenance_answer(services, services.maintenances.drain(name, wanted, act="reboot"))
+
+
 @router.post("/{name}/evacuate", status_code=202)
 def evacuate(name: NameInPath, body: EvacuateHostBody, services: ServicesOf) -> MaintenanceAnswer:
     """Evacuate a dead host. VMs whose disks other hosts reach start there, once it is certain that it is off."""

@@ -182,7 +182,7 @@ class HostTurnAnswer(AnswerBody):
     vms: int
     """VMs that ran there and run again afterwards."""
     operation: str | None
-    """Swaps its driver, switches its power off, or has it give up VMs that run elsewhere."""
+    """Swaps its driver, reboots it, switches its power off, or has it give up VMs that run elsewhere."""
     progress: str | None
     """How far it is in its phase, while it is under way."""
     why: str

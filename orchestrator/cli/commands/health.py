@@ -133,7 +133,7 @@ def _next_steps(answer: Mapping[str, Any]) -> list[str]:
     host, gpu = answer["host"], answer["gpu"]
     helps = {signal["helps"] for signal in answer["signals"] if not signal["waived"]}
     if "reboot_host" in helps or not answer["signals"]:
-        return [f"vgpuctl host drain {host}", f"reboot host {host}", f"vgpuctl host uncordon {host}"]
+        return [f"vgpuctl host reboot {host}"]
     return [f"vgpuctl health empty {host} {gpu}", f"vgpuctl health reset {host} {gpu}"]
 
 
@@ -142,9 +142,7 @@ def _after_reset(answer: Mapping[str, Any]) -> list[str]:
     host, gpu = answer["host"], answer["gpu"]
     return [
         f"nvidia-bug-report.sh on host {host}, before its reboot",
-        f"vgpuctl host drain {host}",
-        f"reboot host {host}",
-        f"vgpuctl host uncordon {host}",
+        f"vgpuctl host reboot {host}",
         f"vgpuctl health return {host} {gpu} --reason 'its host was rebooted'",
     ]
 

@@ -208,13 +208,17 @@ def defragment(
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
+HostName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the host.", autocompletion=hosts)]
+Leave = Annotated[
+    DrainPolicy,
+    typer.Option("--vms", help="move: to other hosts, as tenants' policies let them; stop: now; wait: for users."),
+]
+
+
 def drain(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the host.", autocompletion=hosts)],
-    policy: Annotated[
-        DrainPolicy,
-        typer.Option("--vms", help="move: to other hosts, as tenants' policies let them; stop: now; wait: for users."),
-    ] = "move",
+    name: HostName,
+    policy: Leave = "move",
     parallel: Parallel = 4,
     bandwidth: Bandwidth = None,
     at: At = None,
@@ -227,6 +231,29 @@ def drain(
     how = {"policy": policy, "parallel": parallel, **bandwidth_mib(bandwidth)}
     wanted: dict[str, object] = {**how, **planned(at, length, reason)}
     begun = session.client.drain_host(check_name(name, what="host"), wanted)
+    finish(followed(session, begun) if wait else begun, session.format, wait=wait)
+
+
+def reboot(
+    ctx: typer.Context,
+    name: HostName,
+    policy: Leave = "move",
+    parallel: Parallel = 4,
+    bandwidth: Bandwidth = None,
+    at: At = None,
+    length: Length = None,
+    reason: Reason = "",
+    wait: Wait = True,
+) -> None:
+    """Empty a host of VMs, and reboot it.
+
+    It serves again by itself once all that was well before is; VMs that were stopped for it start. 'maintenance' shows,
+    pauses and cancels it.
+    """
+    session = session_of(ctx)
+    how = {"policy": policy, "parallel": parallel, **bandwidth_mib(bandwidth)}
+    wanted: dict[str, object] = {**how, **planned(at, length, reason)}
+    begun = session.client.reboot_host(check_name(name, what="host"), wanted)
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 

@@ -148,6 +148,7 @@ def details(
 _ACTS: Final = {
     "upgrade": "its host gets a driver",
     "drain": "its host is emptied",
+    "reboot": "its host is rebooted",
     "evacuate": "its host is dead",
     "defragment": "VMs move together",
 }

@@ -15,10 +15,11 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.maintenance.leaving import CHOSEN, STOP, WAIT, DailyWindow
 from orchestrator.core.vms.vm import Vm
 
-Act = Literal["upgrade", "drain", "evacuate", "defragment"]
+Act = Literal["upgrade", "drain", "reboot", "evacuate", "defragment"]
 """What is done to the hosts: ``upgrade``: they get another driver; ``drain``: they are emptied for whatever a person
-does to them, until that person has them serve again; ``evacuate``: they are dead, and VMs whose disks others reach
-start there; ``defragment``: some of their VMs move to other hosts, so that GPUs get empty, and they serve on."""
+does to them, until that person has them serve again; ``reboot``: they are emptied, reboot and serve again;
+``evacuate``: they are dead, and VMs whose disks others reach start there; ``defragment``: some of their VMs move to
+other hosts, so that GPUs get empty, and they serve on."""
 
 Fence = Literal["hand", "agent"]
 """Who says that a dead host does nothing any more: a person, or a fence agent that has switched its power off."""
@@ -60,6 +61,7 @@ MAX_LENGTH_S: Final = 366 * 86400
 MAX_REASON: Final = 200
 _TITLES: Final[Mapping[Act, str]] = {
     "drain": "the drain",
+    "reboot": "the reboot",
     "evacuate": "the evacuation",
     "defragment": "the defragmentation",
 }
@@ -111,7 +113,7 @@ class HostTurn:
     stays: Mapping[str, str] = field(default_factory=dict)
     """Of VMs that were refused last: by id, who and why, for people."""
     swap: str | None = None
-    """The operation that swaps its driver, that switches its power off, or that has it give up what was evacuated."""
+    """The operation that swaps its driver, reboots it, switches its power off, or has it give up what was evacuated."""
     why: str = ""
     seen: bool = False
     """It failed, and a person has let the others go on: it counts no more."""

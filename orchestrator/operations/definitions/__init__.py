@@ -58,6 +58,7 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.ADD_HOST,
         hosts.REMOVE_HOST,
         hosts.UPGRADE_AGENT,
+        hosts.REBOOT_HOST,
         hosts.PROVISION_HOST,
         hosts.UPGRADE_DRIVER,
         hosts.FENCE_HOST,

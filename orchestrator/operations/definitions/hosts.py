@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import cards, driver, evacuating, gpu_reset, host, mig_layout, repairs
+from orchestrator.operations.steps import cards, driver, evacuating, gpu_reset, host, mig_layout, rebooting, repairs
 
 ADD_HOST = Definition(
     kind="add_host",
@@ -72,6 +72,15 @@ UPGRADE_DRIVER = Definition(
     waits_for_host=False,
 )
 """One host's part of a rolling upgrade; its VMs have left."""
+
+REBOOT_HOST = Definition(
+    kind="reboot_host",
+    steps=(rebooting.UNUSED, rebooting.REBOOT, rebooting.ANSWERS, host.READY),
+    stuck=host.mark_failed,
+    abandoned=lambda _: None,
+    waits_for_host=False,
+)
+"""Its VMs have left."""
 
 FENCE_HOST = Definition(
     kind="fence_host",

@@ -8,7 +8,7 @@ GPU of each model and mode that the host has.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from orchestrator.catalogue.gpu_tables import tables_of
@@ -169,14 +169,15 @@ def _wrong_with(context: Context, snapshot: HostSnapshot) -> str | None:
             return f"GPU {address} is not with the driver"
         if gpu.problems:
             return f"GPU {address}: {', '.join(gpu.problems)}"
-    return _not_back(context, gpus) or _not_settable(context, gpus)
+    return not_back(context, gpus, context.host().managed_gpus) or _not_settable(context, gpus)
 
 
-def _not_back(context: Context, gpus: dict[str, GpuSnapshot]) -> str | None:
-    """What the agent puts back after a swap, as after a boot, and has not."""
+def not_back(context: Context, gpus: Mapping[str, GpuSnapshot], ours: Iterable[str]) -> str | None:
+    """What the agent puts back after a swap, as after a boot, and has not. ``gpus``: by PCI address, those of ``ours``
+    among them."""
     with context.world.store.read() as tx:
         enabled = tx.hosts.enabled_by_us(context.host_name)
-    for address in context.host().managed_gpus:
+    for address in ours:
         gpu = gpus[address]
         if address in enabled and gpu.sriov_total_vfs and not gpu.sriov_enabled_vfs:
             return f"the virtual functions of GPU {address} are not back"

@@ -114,13 +114,8 @@ def _until_it_answers(context: Context, due: DueReboot | None, end: float) -> No
     context.report(f"{REBOOTING}: {due.why}" if due else f"{REBOOTING}: it does not answer yet")
     while True:
         if context.world.clock.monotonic() > end:
-            cause = f" from its reboot ({due.why})" if due else ""
-            raise Fatal(
-                NOT_BACK,
-                f"host {context.host_name} did not come back{cause} within {BACK_WITHIN_S / 60:.0f} minutes",
-                hint="look at its console; once it answers, "
-                f"'vgpuctl operation retry {context.operation_id}' takes its old driver back",
-            )
+            then = f"'vgpuctl operation retry {context.operation_id}' takes its old driver back"
+            raise not_returned(context, due, then)
         context.pause(POLL_S)
         try:
             boot = context.world.link.observe(context.host()).boot_id
@@ -128,6 +123,17 @@ def _until_it_answers(context: Context, due: DueReboot | None, end: float) -> No
             continue
         if due is None or boot != due.boot_id:
             return
+
+
+def not_returned(context: Context, due: DueReboot | None, then: str = "") -> Fatal:
+    """``then``: what helps once it answers."""
+    cause = f" from its reboot ({due.why})" if due else ""
+    then = then or f"'vgpuctl host uncordon {context.host_name}'"
+    return Fatal(
+        NOT_BACK,
+        f"host {context.host_name} did not come back{cause} within {BACK_WITHIN_S / 60:.0f} minutes",
+        hint=f"look at its console; once it answers, {then}",
+    )
 
 
 IN_OVN_WITHIN_S: Final = 60.0

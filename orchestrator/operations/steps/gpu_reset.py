@@ -31,7 +31,9 @@ def _gpu(context: Context) -> GpuSnapshot:
     seen = next((gpu for gpu in context.observe().gpus if gpu.address == address), None)
     if seen is None:
         raise Retryable(
-            "gpu.missing", f"GPU {address} is not there", hint="reboot its host; reseat it if that is no help"
+            "gpu.missing",
+            f"GPU {address} is not there",
+            hint=f"'vgpuctl host reboot {context.host_name}'; reseat it if that is no help",
         )
     return seen
 

@@ -214,10 +214,10 @@ class CardService:
             check_ours(standing, gpu)
             seen = next((item for item in snapshot.gpus if item.address == gpu), None) if snapshot else None
             if snapshot is None or seen is None:
-                hint = f"'vgpuctl host drain {host}', reboot it; is it not there then, reseat or replace it"
+                hint = f"'vgpuctl host reboot {host}'; is it not there then, reseat or replace it"
                 raise Conflict("gpu.needs_reboot", f"GPU {gpu} is not on its bus", hint=hint)
             if seen.driver is None:
-                hint = f"'vgpuctl doctor --host {host}' tells why; load the NVIDIA driver on {host}, or reboot it"
+                hint = f"'vgpuctl doctor --host {host}' tells why; load its driver, or 'vgpuctl host reboot {host}'"
                 raise Conflict(
                     "gpu.needs_driver", f"no driver has GPU {gpu} that could try it after a reset", hint=hint
                 )
@@ -250,7 +250,7 @@ def _check_resettable(tx: Transaction, host: Host, snapshot: HostSnapshot, gpu: 
         raise Conflict("gpu.in_use", f"GPU {gpu} is kept for a MIG layout", hint=hint)
     closing = closing_fault(not_waived(gpu_faults(tx, host, snapshot, gpu), host.health_of(gpu)))
     if closing is not None and closing.remedy == "reboot_host":
-        hint = f"'vgpuctl host drain {host.name}', reboot it, 'vgpuctl host uncordon {host.name}'"
+        hint = f"'vgpuctl host reboot {host.name}' empties it first"
         raise Conflict("gpu.needs_reboot", f"a reset is no help: {closing.signal.words}", hint=hint)
 
 

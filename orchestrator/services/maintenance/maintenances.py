@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.host import LOST, Host
@@ -47,6 +47,7 @@ NEWEST: Final = "newest"
 HAND_BACK_S: Final = 14 * 86400.0
 MAX_SHOWN: Final = 100
 _SHOWN: Final = 8
+_BEGUN_BY_DRAIN: Final = ("drain", "reboot")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +108,12 @@ class MaintenanceService:
         with self.store.read() as tx:
             return PlannedMaintenances(tx, self.clock.now())
 
-    def drain(self, host: str, wanted: WantedDrain, gpu: str | None = None) -> Maintenance:
+    def drain(
+        self, host: str, wanted: WantedDrain, gpu: str | None = None, act: Literal["drain", "reboot"] = "drain"
+    ) -> Maintenance:
         """From now on, or from when that was said, the host is emptied; it serves again when somebody uncordons it.
         ``gpu``: PCI address of the one GPU that is emptied; it is closed at once, and stays closed.
+        ``act``: ``reboot``: it is rebooted once it is empty, and serves again by itself.
 
         :raises NotFound: ``host.unknown``, ``gpu.not_ours``; :raises InvalidInput: ``maintenance.past``
         :raises Conflict: ``host.busy``: another maintenance is under way there, or another drain declared"""
@@ -120,14 +124,14 @@ class MaintenanceService:
             if gpu is not None:
                 close_for_mending(tx, standing, gpu, tx.time.no_earlier(now), wanted.when.reason or "it is emptied")
             drain = Maintenance(
-                id=self.ids.new_uuid(), act="drain", policy=wanted.policy, max_unavailable=1, canary=0,
+                id=self.ids.new_uuid(), act=act, policy=wanted.policy, max_unavailable=1, canary=0,
                 failure_budget=0, created_at=now, hosts=(HostTurn(host=host),), reason=wanted.when.reason,
                 parallel=wanted.parallel, max_bytes_per_s=wanted.max_bytes_per_s,
                 starts_at=wanted.when.begin(now), ends_by=wanted.when.end(now),
                 overridden=overridden_by(tx, (host,), wanted.policy), gpu=gpu,
             )  # fmt: skip
             tx.maintenances.add(drain)
-            action = f"drain_host {wanted.policy}" if gpu is None else "empty_gpu"
+            action = f"{act}_host {wanted.policy}" if gpu is None else "empty_gpu"
             subject = host if gpu is None else f"{host}/{gpu}"
             tx.audit.append(at=now, actor=actor(), action=action, subject=subject, outcome="accepted")
         self.advance()
@@ -244,9 +248,9 @@ def _check_no_other(tx: Transaction, host: str) -> None:
         if other.act == "defragment":
             continue
         turn = next((turn for turn in other.hosts if turn.host == host and turn.phase not in ENDED), None)
-        begins = other.act == "drain" and other.state not in OVER
+        begins = other.act in _BEGUN_BY_DRAIN and other.state not in OVER
         if turn is not None and (turn.phase in UNDER_WAY or begins):
-            ends = f"; 'vgpuctl maintenance cancel {other.id}' ends it" if other.act == "drain" else ""
+            ends = f"; 'vgpuctl maintenance cancel {other.id}' ends it" if other.act in _BEGUN_BY_DRAIN else ""
             raise Conflict(
                 "host.busy",
                 f"{other.title} is under way on host {host}, or declared",
@@ -264,7 +268,7 @@ def end_drain(tx: Transaction, host: Host) -> None:
     elif under_way is not None:
         its = under_way[0]
         ends = {
-            "drain": f"'vgpuctl maintenance cancel {its.id}' ends it",
+            **dict.fromkeys(_BEGUN_BY_DRAIN, f"'vgpuctl maintenance cancel {its.id}' ends it"),
             "evacuate": f"it goes on until the host is back; 'vgpuctl host forget {host.name}' gives it up",
         }.get(its.act, "it is uncordoned then")
         raise Conflict(

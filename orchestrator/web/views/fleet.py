@@ -145,7 +145,7 @@ async def _host(request: Request, refused: RefusedAct | None) -> Response:
         values["vms"] = await api.get("/v1/vms", host=name)
         values["turns"], values["comes"] = await _turns(api, name)
         values["may_drain"] = not any(
-            its["act"] != "defragment" and (its["act"] == "drain" or turn["phase"] != "waiting")
+            its["act"] != "defragment" and (its["act"] in {"drain", "reboot"} or turn["phase"] != "waiting")
             for its, turn in values["turns"]
         )  # what is refused else
     if part != LIVE:
