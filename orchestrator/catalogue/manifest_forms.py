@@ -38,7 +38,7 @@ from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.vms.network import MAX_CARDS, WantedNetwork, parse_subnet
 from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
 from orchestrator.core.vms.vm import MAX_VCPUS, VmShape, disk_bytes, memory_mib
-from orchestrator.core.vms.volume import MAX_ATTACHED
+from orchestrator.core.vms.volume import MAX_ATTACHED, plain_name
 
 MAX_OBJECTS: Final = 10_000
 
@@ -78,6 +78,8 @@ def _ipv4(text: str) -> str:
 
 
 Name = Annotated[str, _checked(lambda text: check_name(text, what="object"))]
+AttachedName = Annotated[str, _checked(lambda text: check_name(plain_name(text), what="volume"))]
+"""Of a data volume as a VM has it: ``name``, or ``name:ro`` to read."""
 SshKey = Annotated[str, _checked(check_ssh_key)]
 
 
@@ -291,7 +293,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
     network: Name = "default"
     more_networks: list[Name] = Field(default=[], max_length=MAX_CARDS - 1)
     addresses: dict[Name, Annotated[str, Field(max_length=64)]] = Field(default={}, max_length=MAX_CARDS)
-    volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
+    volumes: list[AttachedName] = Field(default=[], max_length=MAX_ATTACHED)
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     from_snapshot: Annotated[str, Field(pattern=f"^{NAME_PATTERN}/{NAME_PATTERN}$")] | None = None
     from_backup: Annotated[str, Field(min_length=SHORTEST_ID, max_length=36)] | None = None

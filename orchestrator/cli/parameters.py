@@ -24,6 +24,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.units import MIB, TIB, parse_size
 from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.vms.volume import plain_name
 
 
 def vm_name(ctx: typer.Context, text: str) -> str:
@@ -56,7 +57,9 @@ def vm_and_snapshot(text: str) -> tuple[str, str]:
 
 
 def _volume_names(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
-    return None if texts is None else [scoped_name(ctx, text, "volume") for text in texts]
+    """With what follows a name. :raises InvalidInput: ``volume.name_invalid``"""
+    named = [(text, plain_name(text)) for text in texts or ()]
+    return None if texts is None else [scoped_name(ctx, name, "volume") + text[len(name) :] for text, name in named]
 
 
 _ADDRESS: Final = ",ip="
@@ -231,7 +234,10 @@ Selector = Annotated[
 Volumes = Annotated[
     list[str] | None,
     typer.Option(
-        "--volume", help="Data volume that it gets; may be repeated.", autocompletion=volumes, callback=_volume_names
+        "--volume",
+        help="Data volume that it gets; may be repeated. NAME:ro: to read, as several VMs may.",
+        autocompletion=volumes,
+        callback=_volume_names,
     ),
 ]
 Networks = Annotated[
@@ -299,7 +305,7 @@ class VmOptions:
             "network": next(iter(networks), None),
             "more_networks": networks[1:],
             "addresses": {name: address for name, _, address in given if address},
-            "volumes": [check_name(name, what="volume") for name in self.volume or ()],
+            "volumes": [name for name in self.volume or () if check_name(plain_name(name), what="volume")],
             "pool": self.pool,
             "nic": self.nic,
             "tpm": self.tpm,

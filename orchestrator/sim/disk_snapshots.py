@@ -17,7 +17,7 @@ from orchestrator.core.vms.disk_snapshot import NO_GUEST_AGENT
 from orchestrator.core.vms.vm import DATA_FILE
 from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SimulatedMachine, check_disk, may_die, release
-from orchestrator.sim.pool_actions import pool_with
+from orchestrator.sim.pool_actions import link, pool_with
 from orchestrator.sim.vm_actions import write_file
 
 
@@ -136,10 +136,13 @@ def _replace_data(machine: SimulatedMachine, action: ReplaceDataVolume) -> Actio
 
 
 def _link(machine: SimulatedMachine, action: LinkDataVolume) -> ActionResult:
-    """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``"""
-    _check_may_read(machine, action.of)
+    """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``, ``pool.held_elsewhere``"""
+    if action.of not in _files(machine, action.of):
+        raise NotFound("volume.missing", "the data volume is not on the host")
     if machine.owner(f"attached:{action.of}") is not None:
         raise Conflict("volume.in_use", "a VM has the data volume for writing")
+    if pool_of(action.volume) is not None:
+        return link(machine, action)
     return write_file(machine, machine.data, f"data:{action.volume}", _owner(action.volume), 0)
 
 

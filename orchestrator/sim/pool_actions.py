@@ -16,14 +16,20 @@ from orchestrator.core.actions.host_actions import (
     StartDomain,
 )
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
-from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+    LinkDataVolume,
+)
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
 from orchestrator.core.hosts.pool import held_elsewhere, is_the_pool, pool_of, short_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
 from orchestrator.core.vms.vm import DATA_FILE
 from orchestrator.sim import vm_actions
 from orchestrator.sim.machine import DONE, SO_ALREADY, SimulatedMachine, claim, may_die, release
-from orchestrator.sim.pools import SimulatedPool
+from orchestrator.sim.pools import SimulatedPool, check_not_read
 
 
 def declare(machine: SimulatedMachine, action: DeclarePool) -> ActionResult:
@@ -130,6 +136,7 @@ def _attach(machine: SimulatedMachine, action: AttachVolume) -> ActionResult:
         raise NotFound("volume.missing", "the data volume is not in its pool")
     if vm not in {None, action.vm}:
         raise Conflict("volume.in_use", "another VM has the data volume")
+    check_not_read(pool.files, action.volume)
     _check_no_other(machine, pool, action)
     _hold(machine, pool, action.volume)
     claim(machine, _key(action.volume), action.vm)
@@ -187,6 +194,17 @@ def _hold(machine: SimulatedMachine, pool: SimulatedPool, file: str) -> bool:
     pool.leases[file] = machine.machine_id
     may_die(machine)
     return True
+
+
+def link(machine: SimulatedMachine, action: LinkDataVolume) -> ActionResult:
+    """Of a volume that no VM of this host has for writing."""
+    pool = pool_with(machine, action.volume)
+    if pool.leases.get(action.of) not in {None, action.gone, machine.machine_id}:
+        raise held_elsewhere(action.of, pool.leases[action.of])
+    changed = action.volume not in pool.files
+    pool.files[action.volume] = 0
+    may_die(machine)
+    return ActionResult(changed=changed)
 
 
 def _check_no_other(machine: SimulatedMachine, pool: SimulatedPool, action: AttachVolume | DeleteDataVolume) -> None:

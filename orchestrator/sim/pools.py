@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.snapshot import PoolSnapshot
 from orchestrator.core.units import GIB
+from orchestrator.core.vms.volume import is_reader, read_by
 
 
 @dataclass(slots=True)
@@ -46,3 +49,9 @@ class SimulatedPool:
         ]
         for file in mine:
             del self.writers[file]
+
+
+def check_not_read(files: Iterable[str], volume: str) -> None:
+    """That none of these is a second name of it. :raises Conflict: ``volume.in_use``"""
+    if any(is_reader(name) and read_by(name.removesuffix(".raw")) == volume for name in files):
+        raise Conflict("volume.in_use", "VMs have the data volume read-only")

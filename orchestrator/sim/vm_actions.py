@@ -35,8 +35,9 @@ from orchestrator.core.hosts.domain import DomainDescription, MadeAs
 from orchestrator.core.hosts.pool import pool_of
 from orchestrator.core.hosts.volume_key import check_keys
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE
-from orchestrator.core.vms.volume import id_of, is_reader, read_by
+from orchestrator.core.vms.volume import id_of
 from orchestrator.sim.machine import DONE, SO_ALREADY, Domain, SimulatedMachine, check_disk, claim, may_die, release
+from orchestrator.sim.pools import check_not_read
 from orchestrator.sim.vgpu_actions import forget_gone
 from orchestrator.sim.vm_moves import forget_memory, suspend
 
@@ -73,8 +74,7 @@ def attach_data(machine: SimulatedMachine, action: AttachVolume) -> ActionResult
     vm = machine.owner(f"attached:{action.volume}")
     if vm not in {None, action.vm}:
         raise Conflict("volume.in_use", "another VM has the data volume")
-    if any(is_reader(name) and read_by(name.removesuffix(".raw")) == action.volume for name in machine.data):
-        raise Conflict("volume.in_use", "VMs have the data volume read-only")
+    check_not_read(machine.data, action.volume)
     claim(machine, f"attached:{action.volume}", action.vm)
     may_die(machine)
     return ActionResult(changed=vm is None)

@@ -16,6 +16,7 @@ from orchestrator.core.actions.volumes import (
     DetachVolume,
     GrowDataVolume,
     GrowDisk,
+    LinkDataVolume,
     ReplaceDataVolume,
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable
@@ -148,6 +149,17 @@ def _check_no_other(machine: FakeMachine, pool: SimulatedPool, action: AttachVol
         raise held_elsewhere(action.volume, holder)
 
 
+def _link(machine: FakeMachine, action: LinkDataVolume) -> None:
+    pool = _pool(machine, action.volume)
+    if action.of not in pool.files:
+        raise NotFound("volume.missing", "the data volume is not in its pool")
+    if (holder := pool.leases.get(action.of)) not in {None, action.gone, machine.machine_id}:
+        raise held_elsewhere(action.of, holder)
+    if action.of in machine.data:
+        raise Conflict("volume.in_use", "a VM has the data volume for writing")
+    pool.files.setdefault(action.volume, 0)
+
+
 def _attach(machine: FakeMachine, action: AttachVolume) -> None:
     pool = _pool(machine, action.volume)
     if action.volume not in pool.files:
@@ -190,6 +202,7 @@ _IN_POOLS: dict[type[HostAction], Callable[..., None]] = {
     DeleteDataVolume: _delete_data,
     AttachVolume: _attach,
     DetachVolume: _detach,
+    LinkDataVolume: _link,
     GrowDataVolume: _grow,
     GrowDisk: _grow_disk,
 }

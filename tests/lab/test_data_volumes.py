@@ -192,6 +192,27 @@ def test_a_guest_with_two_cards_gets_an_address_on_each(enrolled: Enrolled) -> N
     product.ok("network", "delete", "inner")
 
 
+def test_two_guests_read_what_a_third_wrote_and_neither_writes(enrolled: Enrolled, volume: str) -> None:
+    product, key = enrolled.product, ("--ssh-key", enrolled.public_key)
+    product.ok(*enrolled.request("first", "--volume", volume, *key))
+    written(enrolled, "first", "data-set")
+    product.refused(5, *enrolled.request("second", "--volume", f"{volume}:ro", *key))
+    product.ok("stop-vm", "first")
+    product.ok("volume", "detach", volume, "first")
+    product.ok("volume", "attach", volume, "first", "--read-only")
+    product.ok("start-vm", "first")
+    product.ok(*enrolled.request("second", "--volume", f"{volume}:ro", *key))
+    assert product.json("show-vm", "second")["volumes"] == [f"{volume}:ro"]
+    product.ok("restart-vm", "first")
+    for vm in ("first", "second"):
+        assert read(enrolled, vm) == "data-set", "also after the other one's QEMU ended"
+        disk = disk_of(enrolled, vm)
+        assert enrolled.in_guest(vm, f"cat /sys/block/{disk.rpartition('/')[2]}/ro").strip() == "1"
+    product.refused(5, "volume", "resize", volume, "--size", f"{2 * SIZE_MIB}MiB")
+    product.ok("delete-vm", "second", "--yes")
+    assert product.json("volume", "show", volume)["read_by"] == ["first"]
+
+
 def test_an_encrypted_volume_comes_back_with_its_vm_and_its_file_holds_no_plain_text(enrolled: Enrolled) -> None:
     product, text = enrolled.product, "kept-in-cipher"
     product.ok("volume", "create", "private", "--size", f"{SIZE_MIB}MiB", "--encrypted")

@@ -53,8 +53,42 @@ def with_volume(plane: ControlPlane) -> None:
 def create_in_pool(plane: ControlPlane, *, start: bool = True) -> str | None:
     """With all data volumes that there are."""
     names = tuple(info.volume.name for info in plane.services.volumes.list(None))
+    return _create(plane, names, start=start)
+
+
+def _create(plane: ControlPlane, volumes: tuple[str, ...], *, start: bool = True) -> str | None:
     wanted = create_vm(profile=MIGRATABLE.name, start=start)
-    return plane.services.vms.create(replace(wanted, host=L40S_HOST, pool="fast", volumes=names)).operation
+    return plane.services.vms.create(replace(wanted, host=L40S_HOST, pool="fast", volumes=volumes)).operation
+
+
+def create_reading(plane: ControlPlane) -> str | None:
+    return _create(plane, ("data:ro",))
+
+
+def with_reader(plane: ControlPlane) -> None:
+    with_made_volume(plane)
+    create_reading(plane)
+    plane.engine.drain()
+
+
+def with_vm_beside_volume(plane: ControlPlane) -> None:
+    with_made_volume(plane)
+    _create(plane, ())
+    plane.engine.drain()
+
+
+def with_stopped_reader(plane: ControlPlane) -> None:
+    with_reader(plane)
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+
+
+def read(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.attach("default", "data", "train", read_only=True).operation
+
+
+def end_reading(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.detach("default", "data", "train").operation
 
 
 def with_running_vm(plane: ControlPlane) -> None:
@@ -111,6 +145,12 @@ CASES = (
     ("grow a volume in a pool under a guest", "grow_volume", with_running_vm, grow),
     ("grow a disk in a pool", "grow_disk", with_running_vm, grow_disk),
     ("resize with a disk in a pool", "resize_running_vm", with_running_vm, resize),
+    ("read a volume in a pool", "attach_volume", with_vm_beside_volume, read),
+    ("end reading a volume in a pool", "detach_volume", with_reader, end_reading),
+    ("create in a pool with a volume to read", "create_vm", with_made_volume, create_reading),
+    ("delete in a pool what reads a volume", "delete_vm", with_reader, delete_vm),
+    ("move stopped vm that reads a volume in a pool", "move_vm", with_stopped_reader, moves.move),
+    ("move running vm that reads a volume in a pool", "move_running_vm", with_reader, moves.move),
     ("create pool", "create_pool", prepare_mounted, create),
     ("delete pool", "delete_pool", with_pool, delete),
     ("create in a pool", "create_vm", with_image, create_in_pool),

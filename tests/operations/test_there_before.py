@@ -30,7 +30,10 @@ has of a VM that is on another one was left by an earlier move: it is replaced, 
 on disk. Files of snapshots and copies have names that were drawn for them, and so has a backup. A
 GPU that is reset goes back to its driver."""
 
-SPARED = frozenset({"resize running mdev", "create from snapshot", "create from backup", "read volume"})
+SPARED = frozenset(
+    {"resize running mdev", "create from snapshot", "create from backup", "read volume", "create with a volume to read"}
+    | {"read a volume in a pool", "create in a pool with a volume to read"}
+)
 """Its GPU has no room for what was there before beside what it puts back; its disk is a copy, whose name was drawn, and
 so was that by which it reads a volume."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.claim import HostCapacity
-from orchestrator.core.vms.volume import reader_found, short_of
+from orchestrator.core.vms.volume import attached_names, reader_found, short_of
+from orchestrator.services.vms.capacity import Question
 from orchestrator.services.vms.volumes import VolumeTraits
 from orchestrator.store.records import ClaimLost
 from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, create_vm, plane_with
@@ -71,6 +73,7 @@ def test_several_vms_read_it_and_it_counts_once(plane: ControlPlane) -> None:
 
 
 def test_what_is_read_is_not_written_grown_put_back_or_deleted(plane: ControlPlane) -> None:
+    done(plane, own.snapshot(plane, "kept"))
     both_read(plane)
     volumes = plane.services.volumes
     for act in (
@@ -79,9 +82,11 @@ def test_what_is_read_is_not_written_grown_put_back_or_deleted(plane: ControlPla
         lambda: volumes.limit("default", "data", None, 300),
         lambda: volumes.delete("default", "data"),
         lambda: plane.services.volume_snapshots.create("default", "data", "before"),
+        lambda: plane.services.volume_snapshots.restore("default", "data", "kept"),
     ):
         error = refused("volume.attached", Conflict, act)
         assert "train" in error.message or "worker" in error.message
+    done(plane, plane.services.volume_snapshots.delete("default", "data", "kept").operation)
     for name in ANYBODY:
         done(plane, volumes.detach("default", "data", name).operation)
     assert read_by(plane) == ()
@@ -125,6 +130,45 @@ def test_a_vm_that_is_deleted_reads_it_no_more(plane: ControlPlane) -> None:
     assert read_by(plane) == ("worker",)
     with plane.store.read() as tx:
         assert [reader.vm for reader in tx.volumes.readers()] == [plane.services.vms.get("default", "worker").id]
+
+
+def test_a_vm_is_made_that_reads_it_and_is_the_same_vm_when_asked_for_again(plane: ControlPlane) -> None:
+    wanted = replace(create_vm("third", profile="GRID T4-2Q"), volumes=("data:ro",))
+    planned = plane.services.vms.plan(wanted)
+    assert planned.host == T4_HOST
+    assert "<readonly />" in planned.domain_xml
+    done(plane, plane.services.vms.create(wanted).operation)
+    assert read_by(plane) == ("third",)
+    vm = plane.services.vms.get("default", "third")
+    assert attached_names(vm) == ("data:ro",)
+    assert plane.services.vms.create(wanted).existing
+    refused("vm.exists", Conflict, lambda: plane.services.vms.create(replace(wanted, volumes=("data",))))
+    refused("volume.attached", Conflict, lambda: own.attach(plane))
+    plane.services.vms.delete("default", "third")
+    plane.engine.drain()
+    assert read_by(plane) == ()
+    with plane.store.read() as tx:
+        assert not list(miscounted(tx))
+
+
+def test_explain_and_capacity_refuse_and_allow_what_create_does(plane: ControlPlane) -> None:
+    def question(*volumes: str) -> Question:
+        return Question(profile="GRID T4-2Q", volumes=volumes)
+
+    capacity, both = plane.services.capacity, ("data", "data:ro")
+    assert capacity.explain(question("data:ro")).explanation.host == T4_HOST
+    assert sum(row.fits_now for row in capacity.capacity(question("data:ro"))) > 1, "any number of VMs read it"
+    done(plane, own.read(plane))
+    refused("volume.attached", Conflict, lambda: capacity.explain(question("data")))
+    refused("volume.repeated", InvalidInput, lambda: capacity.explain(question(*both)))
+    plane.services.volumes.create("default", "empty", own.SIZE, T4_HOST)
+    for ask in (
+        lambda volume: capacity.explain(question(volume)),
+        lambda volume: plane.services.vms.create(replace(create_vm("third"), volumes=(volume,))),
+    ):
+        error = refused("volume.empty", Conflict, partial(ask, "empty:ro"))
+        assert "without :ro" in str(error.hint)
+        refused("volume.unknown", NotFound, partial(ask, "dta:ro"))
 
 
 def test_what_cannot_be_opened_twice_or_holds_nothing_is_refused(plane: ControlPlane) -> None:

@@ -173,6 +173,10 @@ def read(plane: ControlPlane, vm: str = "train") -> str | None:
     return plane.services.volumes.attach("default", "data", vm, read_only=True).operation
 
 
+def create_reading(plane: ControlPlane) -> str | None:
+    return plane.services.vms.create(replace(create_vm(), volumes=("data:ro",))).operation
+
+
 def with_reader(plane: ControlPlane) -> None:
     with_data_set(plane)
     read(plane)
@@ -193,6 +197,7 @@ CASES = (
     ("delete vm with a volume", "delete_vm", with_running_vm_that_has_it, delete_vm),
     ("delete volume", "delete_volume", with_made_volume, delete),
     ("read volume", "attach_volume", with_data_set, read),
+    ("create with a volume to read", "create_vm", with_made_volume, create_reading),
     ("end reading a volume", "detach_volume", with_reader, detach),
     ("delete vm that reads a volume", "delete_vm", with_reader, delete_vm),
     ("create with an encrypted volume", "create_vm", with_encrypted, create),

@@ -131,7 +131,10 @@ TABLE: Final[dict[str, Page]] = {
         words={"inventory/example": "{root}/inventory/example"},
         elsewhere={"vgpuctl host import -i inventory/example": REAL_HOST},
     ),
-    "docs/howto/keep-data.md": Page(elsewhere={"vgpuctl tenant key revoke": "it asks whether to destroy the key"}),
+    "docs/howto/keep-data.md": Page(
+        elsewhere={"vgpuctl tenant key revoke": "it asks whether to destroy the key"},
+        after=("vgpuctl delete-vm second --yes",),
+    ),
     "docs/howto/keep-mig-layouts.md": Page(
         words={"gpu-1": "a100-0"},
         shown={"config.yaml": 0},

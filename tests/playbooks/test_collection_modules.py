@@ -83,11 +83,10 @@ def test_a_vm_has_the_data_volumes_that_a_task_names(node: ControlNode, monkeypa
     monkeypatch.setenv("VGPUCTL_STATE", node.environment["VGPUCTL_STATE"])
     assert run(["volume", "create", "data", "--size", "1GiB"]) == 0
     wanted = {"name": "reader", "profile": "GRID T4-4Q", "image": "demo", "volumes": ["data"]}
-    ran = node.call(
-        ("vm", wanted), ("vm", wanted), ("vm", {**wanted, "volumes": []}), ("vm", {**wanted, "state": "absent"})
-    )
-    assert ran.results[0]["vm"]["volumes"] == ["data"]
-    assert ran.results[1]["changed"] is False
+    gone, reading = ("vm", {**wanted, "state": "absent"}), {**wanted, "volumes": ["data:ro"]}
+    ran = node.call(("vm", wanted), ("vm", wanted), ("vm", reading), gone, ("vm", reading), ("vm", reading), gone)
+    assert [ran.results[number]["vm"]["volumes"] for number in (0, 4)] == [["data"], ["data:ro"]], ran.printed
+    assert [ran.results[number]["changed"] for number in (1, 5)] == [False, False]
     assert [line.split(":")[0] for line in ran.refusals] == ["vm.exists"], ran.printed
 
 

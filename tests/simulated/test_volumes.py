@@ -81,6 +81,26 @@ def test_what_a_file_wants_is_made_attached_exported_and_kept(site: Site, tmp_pa
     assert site.client.vm("next", "default")["host"] == volume["host"]
 
 
+def test_a_file_has_vms_that_read_a_volume_and_its_export_says_so(site: Site, tmp_path: Path) -> None:
+    site.run("volume", "create", "data", "--size", "20G")
+    site.run("create-vm", "filler", "-p", "NVIDIA L40S-12Q", "--volume", "data")
+    site.run("delete-vm", "filler", "--yes")
+    file = tmp_path / "site.yaml"
+    vm = "{profile: NVIDIA L40S-12Q, image: demo, volumes: ['data:ro']"
+    file.write_text(f"schema_version: 1\nvms:\n  - {vm}, name: one}}\n  - {vm}, name: two}}\n")
+    site.run("apply", "-f", str(file))
+    site.run("plan", "-f", str(file))
+    assert site.run("export").count("data:ro") == 2
+    assert site.told("volume", "show", "data")["read_by"] == ["one", "two"]
+    assert "data:ro" in site.run("show-vm", "one")
+    file.write_text(file.read_text().replace("data:ro", "dta:ro").replace("name: one", "name: three"))
+    with pytest.raises(AssertionError, match="no volume is called"):
+        site.run("plan", "-f", str(file))
+    for name in ("one", "two"):
+        site.run("delete-vm", name, "--yes")
+    assert site.client.observe_findings(None) == []
+
+
 def test_a_vm_takes_a_volume_while_it_runs_and_gives_it_when_it_is_stopped(site: Site) -> None:
     site.run("create-vm", "train", "-p", "NVIDIA L40S-12Q")
     site.run("volume", "create", "data", "--size", "20G")

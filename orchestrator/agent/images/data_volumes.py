@@ -53,7 +53,7 @@ def id_in(file: str) -> str:
     name, _, rest = file.partition(".")
     volume, _, kind = rest.partition(".")
     kinds = {"raw", f"{MARK[1:]}.raw"} if pool is None else {f"{pool}.raw"}
-    read, mark, _ = kind.partition(f"{READS}.raw")
+    read, mark, _ = kind.partition(f"{'' if pool is None else f'.{pool}'}{READS}.raw")
     if not (is_name(name) and is_uuid(volume) and (kind in kinds or (mark and is_uuid(read)))):
         raise InvalidInput("volume.file_invalid", f"{file} is no data volume's file", hint="NAME.UUID.raw")
     return volume
@@ -155,7 +155,8 @@ class DataVolumes:
 
     def link(self, action: LinkDataVolume) -> ActionResult:
         """:raises NotFound: ``volume.missing``
-        :raises Conflict: ``volume.in_use``: a VM has it for writing; ``volume.differs``, ``host.foreign_file``
+        :raises Conflict: ``volume.in_use``: a VM has it for writing; ``volume.differs``, ``host.foreign_file``,
+            ``pool.held_elsewhere``
         :raises InvalidInput: ``volume.file_invalid``: it is no name to read that volume by"""
         volume, path, source = id_in(action.volume), self._path(action.volume), self._existing(action.of)
         if not is_reader(action.volume) or read_by(action.volume.removesuffix(DATA_FILE)) != action.of:
@@ -167,6 +168,8 @@ class DataVolumes:
             if not path.samefile(source):
                 raise Conflict("volume.differs", "the name is that of another file", details=path.name)
             return ActionResult(changed=False)
+        if pool_of(action.of) is not None:
+            self._pools.check_no_other(action.of, action.gone)
         with self._owned(path, volume):
             path.hardlink_to(source)
         return ActionResult(changed=True)
@@ -311,7 +314,11 @@ def _check_not_read(path: Path) -> None:
     """That a file which shall be written, grow or be replaced has no second name, by which VMs read it.
 
     :raises Conflict: ``volume.in_use``"""
-    if not is_reader(path.name) and path.stat().st_nlink > 1:
+    if is_reader(path.name):
+        return
+    with path.open("rb") as file:  # opened, NFS asks its server how many names there are
+        names = os.fstat(file.fileno()).st_nlink
+    if names > 1:
         raise Conflict("volume.in_use", "VMs have the data volume read-only", hint="detach it from them first")
 
 

@@ -30,6 +30,7 @@ from orchestrator.core.hosts.pool import held_elsewhere, is_the_pool, pool_of, s
 from orchestrator.core.hosts.snapshot import FileSnapshot, PoolSnapshot
 from orchestrator.core.names import is_uuid
 from orchestrator.core.units import MIB
+from orchestrator.core.vms.volume import is_reader
 
 MARKER: Final = "vgpuctl-pool"
 _DIRECTORIES: Final = ("images", "volumes", "data", "leases")
@@ -323,7 +324,8 @@ def _observed(pool: Mount, owners: Mapping[str, str]) -> _Observed:
     try:
         pool_id = _id_in(pool.directory)
         space = os.statvfs(pool.directory)
-        ours = sum(files.taken(path) for kind in _HOLD for path in _listed(pool.directory / kind))
+        listed = (path for kind in _HOLD for path in _listed(pool.directory / kind))
+        ours = sum(files.taken(path) for path in listed if not is_reader(path.name))
         present = ((file, vm, pool.directory / "volumes" / file) for file, vm in owners.items())
         disks = tuple(
             FileSnapshot(name=file, size_bytes=files.taken(path), owner=vm)

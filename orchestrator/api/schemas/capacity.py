@@ -47,7 +47,9 @@ class _Query(BaseModel):
     more_networks: str | None = Field(
         default=None, max_length=600, description="Of its further network cards, with commas between them"
     )
-    volumes: str | None = Field(default=None, max_length=1300, description="Data volumes, with commas between them")
+    volumes: str | None = Field(
+        default=None, max_length=1300, description="Data volumes, NAME or NAME:ro, with commas between"
+    )
     pool: Name | None = Field(default=None, description="That its disk would lie in")
     nic: NicKind | None = Field(default=None, description="A function of a network card near its GPU")
     tpm: bool | None = Field(default=None, description="A TPM 2.0 of its own; left out: as the profile says")

@@ -33,6 +33,7 @@ from orchestrator.core.byte_cache import ByteCache
 from orchestrator.core.hosts.domain import BootPolicy
 from orchestrator.core.hosts.pool import short_of as short_of_pool
 from orchestrator.core.labels import MAX_LABELS
+from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.units import MIB
 from orchestrator.core.vms.backup import SHORTEST_ID
 from orchestrator.core.vms.image import short_of
@@ -57,6 +58,7 @@ from orchestrator.services.maintenance.waits import PlannedMaintenance
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun, VmChange
 
 MAX_SSH_KEYS = 64
+_AttachedName = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra={"pattern": f"^{NAME_PATTERN}(:ro)?$"})]
 
 
 LeaseSeconds = Annotated[
@@ -111,8 +113,8 @@ class CreateVmBody(
     """Networks of further network cards, in order."""
     addresses: dict[Name, Annotated[str, Field(max_length=64)]] = Field(default={}, max_length=MAX_CARDS)
     """Address of its card on a network of kind ovn, by the network's name; IPv4, IPv6 or ``IPV4,IPV6``."""
-    volumes: tuple[Name, ...] = Field(default=(), max_length=MAX_ATTACHED, strict=False)
-    """Data volumes of the tenant, in this order."""
+    volumes: tuple[_AttachedName, ...] = Field(default=(), max_length=MAX_ATTACHED, strict=False)
+    """Data volumes of the tenant, in this order; name:ro of one that it reads, as several VMs may."""
     pool: Name | None = None
     """Where its disk lies; null: on its host's own."""
     from_snapshot: str | None = Field(default=None, max_length=2 * MAX_NAME + 1)
@@ -219,7 +221,7 @@ class VmAnswer(AnswerBody, copies=VmSpec, without={"gpu", "start", "user_data", 
     cards: tuple[NetworkCardAnswer, ...]
     """Its network cards, in the order in which the guest sees them."""
     volumes: tuple[str, ...]
-    """Data volumes that it has, in this order."""
+    """Data volumes that it has, in this order; name:ro of one that it reads."""
     pool: str | None
     """Name of the pool that its disk lies in; null: it is on its host's own."""
     disk_limits: DiskLimitsAnswer | None

@@ -15,6 +15,7 @@ from orchestrator.core.manifest import Existing, Manifest, ManifestVm
 from orchestrator.core.names import closest, near
 from orchestrator.core.security_groups import DEFAULT_GROUP
 from orchestrator.core.vms.network import DEFAULT_NAME
+from orchestrator.core.vms.volume import plain_name
 
 
 def check_references(client: Client, wanted: Manifest, existing: Existing) -> None:
@@ -125,8 +126,8 @@ def _volumes(wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Ite
     keys = {*existing.volumes, *(volume.key for volume in wanted.volumes)}
     for vm in new:
         for name in vm.volumes:
-            if f"{vm.tenant}/{name}" not in keys:
-                yield _unknown("volume", name, [vm.key], near=tuple(_of_tenant(keys, vm.tenant)))
+            if f"{vm.tenant}/{plain_name(name)}" not in keys:
+                yield _unknown("volume", plain_name(name), [vm.key], near=tuple(_of_tenant(keys, vm.tenant)))
 
 
 def _pools(client: Client, wanted: Manifest, existing: Existing, new: list[ManifestVm]) -> Iterator[Reason]:

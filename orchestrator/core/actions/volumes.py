@@ -44,15 +44,17 @@ class DeleteDataVolume(HostAction):
 @dataclass(frozen=True, kw_only=True)
 class LinkDataVolume(HostAction):
     """A second name of a data volume's file, by which one VM reads it. One that is there is left as it is. Refused
-    while a VM has the volume for writing."""
+    while a VM has the volume for writing, and in a pool while another host may open it so."""
 
     since = 11
     volume: str
     """The second name, ``name.id.volume.ro.raw``."""
     of: str
+    gone: str | None = None
+    """As of :class:`DeleteDataVolume`."""
 
     def inverse(self) -> HostAction:
-        return DeleteDataVolume(volume=self.volume)
+        return DeleteDataVolume(volume=self.volume, gone=self.gone)
 
 
 @dataclass(frozen=True, kw_only=True)

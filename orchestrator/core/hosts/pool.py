@@ -29,7 +29,7 @@ HOLDER: Final = "pool.holder"
 """Code of the reason that names the machine which may open a disk."""
 _KEY: Final = 6
 _IN_POOL: Final = re.compile(
-    rf"[0-9a-f-]{{36}}\.(?P<pool>[a-z0-9-]{{1,{MAX_NAME}}}\.[0-9a-f]{{{_KEY}}})\.(?:qcow2|raw)", re.ASCII
+    rf"[0-9a-f-]{{36}}\.(?P<pool>[a-z0-9-]{{1,{MAX_NAME}}}\.[0-9a-f]{{{_KEY}}})\.(?:qcow2|raw|ro\.raw)", re.ASCII
 )
 
 

@@ -19,8 +19,8 @@ from orchestrator.core.errors import Conflict, InvalidInput
 MARK: Final = ".luks"
 """Behind the volume's id, where hosts name it."""
 READS: Final = ".ro"
-"""At the end of the name of a file that is read and never written: ``NAME.ID.VOLUME.ro.raw``, a second name of the file
-of the volume with the last id."""
+"""At the end of the name of a file that is read and never written: ``NAME.ID.VOLUME.ro.raw``, in a pool
+``NAME.ID.VOLUME.POOL.ro.raw``, a second name of the file of the volume with the last id."""
 HEADER_BYTES: Final = 2_068_480
 """What QEMU puts before the content, for AES-256 in XTS: eight slots of 4,000 stripes of a key of 64 bytes."""
 NO_KEY: Final = "the key of an encrypted volume was not sent with it"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from orchestrator.core.errors import NotFound
 from orchestrator.core.hosts.domain import DiskLimits
@@ -28,6 +28,8 @@ MAX_ATTACHED = 20
 """Data volumes of one VM."""
 MAX_SNAPSHOTS = 32
 """Of one data volume."""
+READ_ONLY: Final = ":ro"
+"""Behind the name of a volume that a VM only reads, wherever people name those of a VM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,7 @@ class Volume:
         """What it is called in a VM's specification: ``name.id``, as one of the same name may come after it, and its
         pool where it lies in one."""
         if self.read_only_of is not None:
-            return reader_on_hosts(self.name, self.id, self.read_only_of)
+            return reader_on_hosts(self.name, self.id, self.read_only_of, self.pool)
         return name_on_hosts(self.name, self.id, self.pool, encrypted=self.encrypted)
 
     @property
@@ -121,9 +123,9 @@ def name_on_hosts(name: str, volume_id: str, pool: str | None, *, encrypted: boo
     return ".".join(filter(None, (name.rpartition("/")[2], volume_id, pool))) + (MARK if encrypted else "")
 
 
-def reader_on_hosts(name: str, reader_id: str, volume_id: str) -> str:
+def reader_on_hosts(name: str, reader_id: str, volume_id: str, pool: str | None = None) -> str:
     """What hosts call a volume as a VM has it that only reads it."""
-    return f"{name.rpartition('/')[2]}.{reader_id}.{volume_id}{READS}"
+    return name_on_hosts(f"{name.rpartition('/')[2]}.{reader_id}", volume_id, pool) + READS
 
 
 def is_reader(on_hosts: str) -> bool:
@@ -141,7 +143,7 @@ def reader_found(volume: Volume, on_hosts: str) -> Volume:
 
 def read_by(on_hosts: str) -> str:
     """File name of the volume that is read by what a specification calls so."""
-    name, _, volume = on_hosts.removesuffix(READS).split(".")
+    name, _, volume = on_hosts.removesuffix(READS).split(".", 2)
     return file_of(f"{name}.{volume}")
 
 
@@ -173,8 +175,13 @@ def shared_files(vm: Vm) -> tuple[str, ...]:
 
 
 def attached_names(vm: Vm) -> tuple[str, ...]:
-    """What its tenant calls the volumes that the VM has, in the order in which it has them."""
-    return tuple(short_of(volume) for volume in vm.spec.volumes)
+    """What its tenant calls the volumes that the VM has, in order: ``name``, or ``name:ro``."""
+    return tuple(short_of(volume) + (READ_ONLY if is_reader(volume) else "") for volume in vm.spec.volumes)
+
+
+def plain_name(wanted: str) -> str:
+    """What the volume is called of which a VM is to have ``name`` or ``name:ro``."""
+    return wanted.removesuffix(READ_ONLY)
 
 
 def unknown_volume(name: str, known: Iterable[str]) -> NotFound:

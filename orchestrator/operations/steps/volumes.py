@@ -67,6 +67,8 @@ def give_volumes(context: Context, vm: Vm) -> None:
             context.perform(replace(action, passphrase=passphrase))
         elif isinstance(action, CreateDataVolume) and pool_of(action.volume) is not None:
             _make_in_pool(context, action)
+        elif isinstance(action, LinkDataVolume):
+            _unless_given_up(context, action, context.perform)
         else:
             context.perform(action)
 
@@ -88,7 +90,7 @@ def _make_in_pool(context: Context, action: CreateDataVolume) -> None:
 
 
 def _unless_given_up(
-    context: Context, action: AttachVolume | DeleteDataVolume, perform: Callable[[HostAction], object]
+    context: Context, action: AttachVolume | DeleteDataVolume | LinkDataVolume, perform: Callable[[HostAction], object]
 ) -> None:
     """Where a host of a pool refuses it because another may open the volume, and that one is given up, done anyway."""
     try:

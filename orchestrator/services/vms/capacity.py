@@ -31,6 +31,7 @@ from orchestrator.core.tenancy.access import Tenants
 from orchestrator.core.tenancy.quota import Amounts
 from orchestrator.core.vms.network import DEFAULT_NAME, Network
 from orchestrator.core.vms.vm import VmShape, VmState
+from orchestrator.core.vms.volume import READ_ONLY
 from orchestrator.ports.clock import Clock
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.fleet.known_profiles import KnownProfiles
@@ -357,13 +358,13 @@ def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties
     check_networks(question.networks)
     check_names(question.volumes)
     networks = tuple(network_for(tx, question.tenant, name) for name in question.networks)
-    volumes = volumes_for(tx, question.tenant, question.volumes, host)
+    volumes = volumes_for(tx, question.tenant, question.volumes, host, None)
     where, disk_bytes = place_with(volumes, host, 0)
     return _Ties(where, disk_bytes, networks, tuple(volume.on_hosts for volume in volumes))
 
 
 def _most(number: int, question: Question) -> int:
-    return min(number, 1) if question.volumes else number
+    return number if all(name.endswith(READ_ONLY) for name in question.volumes) else min(number, 1)
 
 
 def _tied(fleet: Fleet, ties: _Ties) -> Fleet:

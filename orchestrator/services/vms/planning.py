@@ -116,6 +116,8 @@ class VmPlan:
         :raises ClaimLost: one is another's meanwhile, or the host has too little disk left
         """
         for volume in self.volumes:
+            if volume.read_only_of is not None:
+                tx.volumes.add_reader(volume)
             tx.volumes.attach(volume, self.vm.id, self.vm.host, self.capacity)
 
 

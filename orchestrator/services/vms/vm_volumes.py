@@ -10,7 +10,8 @@ from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED, UNFINISHED, Operation
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import MAX_ATTACHED, Volume, unknown_volume
+from orchestrator.core.vms.volume import MAX_ATTACHED, READ_ONLY, Volume, plain_name, unknown_volume
+from orchestrator.ports.clock import Ids
 from orchestrator.store.transaction import Transaction
 from orchestrator.store.volume_keys import keyless
 
@@ -23,16 +24,26 @@ def known_volume(tx: Transaction, tenant: str, name: str) -> Volume:
     return volume
 
 
-def volumes_for(tx: Transaction, tenant: str, names: tuple[str, ...], host: str | None) -> tuple[Volume, ...]:
-    """Those that a new VM asks for, free to be taken. ``host``: what its request names.
+def volumes_for(
+    tx: Transaction, tenant: str, names: tuple[str, ...], host: str | None, ids: Ids | None
+) -> tuple[Volume, ...]:
+    """Those that a new VM asks for, free to be taken; for ``name:ro`` what it reads that one by. ``host``: what its
+    request names; ``ids``: None: no VM gets them.
 
     :raises NotFound: ``volume.unknown``
-    :raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.being_deleted``, ``volume.elsewhere``"""
-    volumes = tuple(known_volume(tx, tenant, name) for name in names)
-    for volume in volumes:
-        check_free(tx, volume)
+    :raises Conflict: ``volume.attached``, ``volume.lost``, ``volume.being_deleted``, ``volume.elsewhere``,
+        ``volume.empty``, ``volume.not_shared``"""
+    volumes = tuple(_volume_for(tx, tenant, name, ids) for name in names)
     host_of(volumes, host)
     return volumes
+
+
+def _volume_for(tx: Transaction, tenant: str, name: str, ids: Ids | None) -> Volume:
+    volume = known_volume(tx, tenant, plain_name(name))
+    if name.endswith(READ_ONLY):
+        return _reader(tx, volume, volume.id if ids is None else ids.new_uuid(), "one that has it without :ro")
+    check_free(tx, volume)
+    return volume
 
 
 def host_of(volumes: Iterable[Volume], host: str | None) -> str | None:
@@ -62,8 +73,8 @@ def place_with(volumes: Iterable[Volume], host: str | None, disk_bytes: int) -> 
 def check_names(names: tuple[str, ...]) -> None:
     """Of a request. :raises InvalidInput: ``volume.name_invalid``, ``volume.repeated``, ``volume.too_many``"""
     for name in names:
-        check_name(name, what="volume")
-    if len(set(names)) != len(names):
+        check_name(plain_name(name), what="volume")
+    if len(set(map(plain_name, names))) != len(names):
         raise InvalidInput("volume.repeated", "a volume is named twice", hint="each volume is attached once")
     check_number(len(names))
 
@@ -141,7 +152,7 @@ def check_not_read(tx: Transaction, volume: Volume) -> None:
         check_not_attached(tx, replace(volume, vm=reader.vm))
 
 
-def reader_of(tx: Transaction, volume: Volume, vm: Vm, drawn: str, now: float) -> Volume:
+def reader_of(tx: Transaction, volume: Volume, vm: Vm, drawn: str) -> Volume:
     """By which the VM reads it: what it has already, or a new one. ``drawn``: an id.
 
     :raises Conflict: ``volume.attached``: a VM has it for writing; ``volume.not_shared``: its file cannot be opened by
@@ -149,22 +160,27 @@ def reader_of(tx: Transaction, volume: Volume, vm: Vm, drawn: str, now: float) -
     known = next((reader for reader in tx.volumes.readers(volume.id) if reader.vm == vm.id), None)
     if known is not None:
         return known
-    _check_ready(tx, volume)
-    if volume.state == "new":
-        attach = f"vgpuctl volume attach {volume.name} {vm.spec.name} --tenant {volume.tenant}"
-        hint = f"a VM fills it first: '{attach}'"
-        raise Conflict("volume.empty", f"no VM has had volume {volume.name}: nothing is on it", hint=hint)
-    if volume.encrypted or volume.pool is not None:
-        what = "is encrypted" if volume.encrypted else "lies in a pool"
-        hint = "attach it without --read-only, or copy what is on it to a volume on a host's own disk"
-        raise Conflict("volume.not_shared", f"volume {volume.name} {what}, and one VM has it at a time", hint=hint)
-    reader = replace(
-        volume, id=drawn, name=f"{drawn}/{volume.name}", size_bytes=0, state="new", read_only_of=volume.id,
-        created_at=now,
-    )  # fmt: skip
+    reader = _reader(
+        tx, volume, drawn, f"'vgpuctl volume attach {volume.name} {vm.spec.name} --tenant {volume.tenant}'"
+    )
     host_of((volume,), vm.host)
     tx.volumes.add_reader(reader)
     return reader
+
+
+def _reader(tx: Transaction, volume: Volume, drawn: str, filling: str) -> Volume:
+    """Not stored yet. ``filling``: what fills one that is empty, for people."""
+    _check_ready(tx, volume)
+    if volume.state == "new":
+        hint = f"a VM fills it first: {filling}"
+        raise Conflict("volume.empty", f"no VM has had volume {volume.name}: nothing is on it", hint=hint)
+    if volume.encrypted:
+        hint = "attach it for writing, or copy what is on it to a volume that is not encrypted"
+        raise Conflict(
+            "volume.not_shared", f"volume {volume.name} is encrypted, and one VM has it at a time", hint=hint
+        )
+    name = f"{drawn}/{volume.name}"
+    return replace(volume, id=drawn, name=name, size_bytes=0, state="new", read_only_of=volume.id)
 
 
 def check_may_change(vm: Vm) -> None:

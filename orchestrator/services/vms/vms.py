@@ -145,7 +145,7 @@ class VmService(VmListing):
         if request.preempt:
             check_may_preempt(policy.preempt, request.tenant)
         networks = tuple(network.name for network in self.networks.of(tx, request.tenant, request.networks))
-        volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
+        volumes = volumes_for(tx, request.tenant, request.volumes, request.host, self.planner.ids)
         known = self.planner.index.known.of_tenants({request.tenant})
         offering = known.resolve(request.profile)
         on_hosts = tuple(volume.on_hosts for volume in volumes)

@@ -207,8 +207,7 @@ class VolumeService:
         with self.store.begin() as tx:
             volume, vm = known_volume(tx, tenant, name), known_vm(tx, tenant, vm_name)
             if read_only:
-                drawn, now = self.planner.ids.new_uuid(), self.planner.clock.now()
-                volume = reader_of(tx, volume, vm, drawn, now)
+                volume = reader_of(tx, volume, vm, self.planner.ids.new_uuid())
             if volume.vm == vm.id:
                 return Started(operation=None, name=name, existing=True)
             check_may_change(vm)

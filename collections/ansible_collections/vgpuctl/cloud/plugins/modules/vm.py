@@ -60,7 +60,7 @@ options:
     elements: str
     version_added: 0.3.0
   volumes:
-    description: Data volumes of the tenant, in this order.
+    description: Data volumes of the tenant, in this order; name:ro of one that it reads, as several VMs may.
     type: list
     elements: str
     version_added: 0.3.0
