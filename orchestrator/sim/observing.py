@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from orchestrator.core.gpu.device import VgpuParent
+from orchestrator.core.gpu.fabric import GpuFabric
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
 from orchestrator.core.hosts.cpus import NumaNode
@@ -121,6 +122,10 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
     )
 
 
+_JOINED: Final = GpuFabric(state="completed", cluster=None, clique=0)
+"""As an HGX H100 says (nvidia-smi -q): a single baseboard has no cluster."""
+
+
 def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
     kind, ledger = gpu.kind, machine.ledger
     creatable = _names(machine.kernel.creatable(gpu))
@@ -144,6 +149,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         module_id=gpu.module_id or None,
         types=kind.types,
         ecc=True,
+        fabric=_JOINED if gpu.module_id and gpu.driver == "nvidia" else None,
         moves_vgpus=bool(kind.types) or None,
         bridges=(gpu.root_port,),
         parents=(

@@ -72,6 +72,7 @@ def good() -> dict[str, Any]:
         "scheduler": {"policy": "equal_share", "time_slice_us": 2000},
         "bridges": ["0000:00:03.0"], "licences": [{"vm": "a", "state": "licensed", "until": 2_000_000_000}],
         "metadata": "AA==", "open_vgpus": [{"vm": "a", "metadata": "AA=="}],
+        "fabric": {"state": "completed", "cluster": "9c6f5af3-53bf-49b5-a436-b66766c413c3", "clique": 4026},
     }  # fmt: skip
     mdev = {"uuid": "u", "type_name": "t", "owner": "a", "placement_id": 0}
     gpu["parents"][0] |= {

@@ -25,9 +25,7 @@ FAILING: Final[dict[str, set[str]]] = {
     "storage": {"create_volume", "snapshot_lifecycle", "volume_resize", "volume_persistence"},
     "observability": {"host_nic_network_telemetry", "host_syslogs", "fabric_manager_logs"},
     "security": {"mutual_tls_test", "short_lived_credentials_test"},
-    "network": {
-        "dns_test", "nvlink_domain",
-    },
+    "network": {"dns_test"},
 }  # fmt: skip
 """What simulated hosts do not show, or vgpuctl does not have: docs/reference/isv.md has the reasons. Who makes one of
 them pass takes it from here and has ``make isv`` write the page."""

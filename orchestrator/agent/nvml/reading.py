@@ -17,12 +17,13 @@ from typing import Any, Final, Protocol, TypeVar
 import pynvml
 
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
-from orchestrator.agent.nvml.health import health, licences
+from orchestrator.agent.nvml.health import fabric_of, health, licences
 from orchestrator.agent.nvml.power import power_watts
 from orchestrator.agent.nvml.vgpu_metadata import gpu_metadata, open_vgpus
 from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.actions.gpu_cards import GpuCard
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown
+from orchestrator.core.gpu.fabric import GpuFabric
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -79,10 +80,11 @@ class NvmlGpu:
     power_default_watts: int | None = None
     power_max_watts: int | None = None
     power_limit_watts: int | None = None
+    fabric: GpuFabric | None = None
 
 
 GONE_WITH_THE_DRIVER: Final = frozenset(
-    {"instances", "scheduler", "licences", "signals", "metadata", "open_vgpus", "power_limit_watts"}
+    {"instances", "scheduler", "licences", "signals", "metadata", "open_vgpus", "power_limit_watts", "fabric"}
 )
 """Fields of what is there no more once the driver has let the GPU go."""
 
@@ -221,6 +223,7 @@ def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu
             signal for what, read in health.items() for signal in asker.ask(what, partial(read, device)) or ()
         ),
         mig_profiles=() if mig is None else vgpu_types.profiles(asker, device, board),
+        fabric=asker.ask("fabric", lambda: fabric_of(device)),
         ecc=asker.ask("ECC mode", lambda: bool(pynvml.nvmlDeviceGetEccMode(device)[0])),
         moves_vgpus=None if metadata is None else metadata.moves,
         metadata=None if metadata is None else metadata.text,

@@ -14,6 +14,7 @@ from orchestrator.catalogue.mig_file import Entries
 from orchestrator.core.actions.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.gpu.device import Framework
+from orchestrator.core.gpu.fabric import GpuFabric
 from orchestrator.core.gpu.health_states import HealthState
 from orchestrator.core.gpu.vgpu_parameters import ObservedPolicy
 from orchestrator.core.hosts.mig_layout import KEEPER, MigEntry
@@ -87,6 +88,10 @@ class GpuSchedulerAnswer(AnswerBody):
         return cls(policy=state.policy, time_slice_us=state.time_slice_us, share_percent=share)
 
 
+class GpuFabricAnswer(CopiedAnswer, copies=GpuFabric):
+    """How a GPU is joined to others over NVLink, as its driver says."""
+
+
 class GpuAnswer(AnswerBody):
     """A physical GPU as last seen, with its claims."""
 
@@ -117,6 +122,7 @@ class GpuAnswer(AnswerBody):
     power_default_watts: int | None
     power_max_watts: int | None
     power_limit_watts: int | None
+    fabric: GpuFabricAnswer | None
     managed: bool
     """Given to us at host add; no other GPU is ever touched."""
     state: HealthState | None
@@ -140,6 +146,7 @@ class GpuAnswer(AnswerBody):
             virtual_functions=gpu.sriov_enabled_vfs,
             gpu_instances=tuple(GpuInstanceAnswer.of(gpu, instance, info.vm_names) for instance in gpu.instances),
             scheduler=GpuSchedulerAnswer.of(info),
+            fabric=None if gpu.fabric is None else GpuFabricAnswer.of(gpu.fabric),
             mixed_sizes=gpu.heterogeneous,
             managed=info.managed,
             state=info.state,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
+from orchestrator.core.gpu.fabric import nvlink_domain
 from orchestrator.core.hosts.cpus import HugePages, NumaNode, cpus_text
 from orchestrator.core.hosts.nic import HostNic
 from orchestrator.core.hosts.snapshot import HostSnapshot
@@ -78,6 +79,8 @@ class FabricAnswer(AnswerBody):
     """Its version."""
     problem: str | None
     """Why no GPU of the host is given out as a whole now; null: they are."""
+    domain_id: str | None
+    """What names the GPUs that can reach each other over NVLink; null: these are in several."""
     partitions: tuple[FabricPartitionAnswer, ...]
     """All that the fabric manager knows."""
 
@@ -92,4 +95,5 @@ class FabricAnswer(AnswerBody):
             )
             for partition in fabric.partitions
         )
-        return cls(version=fabric.version, problem=fabric.problem, partitions=partitions)
+        domain = nvlink_domain(snapshot.machine_id, (gpu.fabric for gpu in snapshot.gpus))
+        return cls(version=fabric.version, problem=fabric.problem, domain_id=domain, partitions=partitions)

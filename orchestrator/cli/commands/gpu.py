@@ -138,6 +138,13 @@ def _power(gpu: Mapping[str, Any]) -> str:
     return f"unknown ({can_be})" if limit is None else f"{limit} W ({can_be})"
 
 
+def _fabric(fabric: Mapping[str, Any] | None) -> str:
+    if fabric is None:
+        return shown(None)
+    state, cluster = fabric["state"].replace("_", " "), fabric["cluster"]
+    return shown(state if cluster is None else f"{state}, cluster {cluster}, clique {fabric['clique']}")
+
+
 def _picked(gpus: Sequence[Mapping[str, Any]], host: str | None, model: str | None) -> list[Mapping[str, Any]]:
     """:raises NotFound: ``gpu.model_unknown``"""
     meant = models_meant(model, (gpu["model"] for gpu in gpus))
@@ -200,6 +207,7 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
         ("scheduler", _scheduler(gpu)),
         ("mixed sizes", shown(gpu["mixed_sizes"])),
         ("power limit", _power(gpu)),
+        ("fabric", _fabric(gpu["fabric"])),
         ("ours", shown(gpu["managed"])),
         ("state", shown(gpu["state"])),
         ("cut", shown(cut_words(gpu["cut"]))),

@@ -163,6 +163,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
     pairs += [("network card", line) for line in nic_lines(host)]
     pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
     pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]
+    pairs += [("NVLink domain", shown(host["fabric"]["domain_id"]))] if host["fabric"] else []
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
     pairs += [("problem", shown(problem)) for problem in host["problems"]]
     return render_details(pairs)

@@ -9,7 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+FabricState = Literal["not_started", "in_progress", "completed", "failed"]
+"""How far a GPU is in joining its fabric; ``failed``: that has ended, in an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFabric:
+    """How a GPU is joined to others over NVLink, as its driver says (nvml.h, nvmlGpuFabricInfoV_t)."""
+
+    state: FabricState
+    cluster: str | None
+    """UUID of what its NVLink domain is in; None: the driver tells none, as on a single baseboard."""
+    clique: int
+    """Those GPUs of the cluster reach each other that have the same."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +69,11 @@ class FabricSnapshot:
 
     def partition(self, number: int) -> ObservedPartition | None:
         return next((partition for partition in self.partitions if partition.id == number), None)
+
+
+def nvlink_domain(machine_id: str, gpus: Iterable[GpuFabric | None]) -> str | None:
+    """What names the GPUs that can reach each other: CLUSTER.CLIQUE, as NVIDIA's node label ``nvidia.com/gpu.clique``
+    has it. A baseboard whose driver tells no cluster is a domain of its own, and its machine names it. ``gpus``: of a
+    host with a fabric. None: they are in several."""
+    names = {f"{gpu.cluster}.{gpu.clique}" for gpu in gpus if gpu is not None and gpu.cluster is not None}
+    return (next(iter(names)) if names else machine_id) if len(names) <= 1 else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from orchestrator.core.gpu.device import MAKES_VGPUS, Device, Framework, VgpuParent
-from orchestrator.core.gpu.fabric import FabricSnapshot
+from orchestrator.core.gpu.fabric import FabricSnapshot, GpuFabric
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
@@ -133,6 +133,8 @@ class GpuSnapshot:
     """The highest limit of power that its driver takes."""
     power_limit_watts: int | None = None
     """What it was told to keep to last; None as well: its driver does not have it now."""
+    fabric: GpuFabric | None = None
+    """None: it has none, its driver does not have it now, or it or an old agent does not tell."""
 
     def lacks(self, device: Device) -> tuple[str, str] | None:
         """A setting that its driver does not have, and what a device asks of it, for people."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from orchestrator.core.errors import InvalidInput, Unknown, one_line
 from orchestrator.core.gpu.device import Device, Mdev, VgpuParent
-from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot, ObservedPartition
+from orchestrator.core.gpu.fabric import FabricPlace, FabricSnapshot, GpuFabric, ObservedPartition
 from orchestrator.core.gpu.health import MAX_SIGNALS, SEVERAL, GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
@@ -251,6 +251,7 @@ BOUNDS: Final[Mapping[type, Mapping[str, Bound]]] = {
         "metadata": Bound(MAX_METADATA), "open_vgpus": Bound(_VGPUS), "power_min_watts": Bound(_WATTS),
         "power_default_watts": Bound(_WATTS), "power_max_watts": Bound(_WATTS), "power_limit_watts": Bound(_WATTS),
     },
+    GpuFabric: {"clique": Bound(2**32 - 1)},
     RunningVgpu: {"metadata": Bound(MAX_METADATA)},
     GpuSignal: {"at": Bound(_LAST_SECOND), "pids": Bound(SEVERAL, _PID)},
     DomainSnapshot: {

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu
+from orchestrator.core.gpu.fabric import GpuFabric
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
@@ -22,7 +23,7 @@ SAID = NvmlGpu(
     licences=(VgpuLicence(vm="a", state="licensed"),), mig_profiles=("1g.10gb",),
     signals=(GpuSignal(name="memory-remap_pending"),), ecc=False, moves_vgpus=False,
     metadata="AA==", open_vgpus=(RunningVgpu(vm="a", metadata="AA=="),), power_min_watts=200, power_default_watts=700,
-    power_max_watts=700, power_limit_watts=500,
+    power_max_watts=700, power_limit_watts=500, fabric=GpuFabric(state="completed", cluster=None, clique=0),
 )  # fmt: skip
 
 
@@ -38,6 +39,7 @@ def test_every_field_is_read_back_without_what_a_gpu_with_vfio_cannot_have() -> 
         metadata=None,
         open_vgpus=(),
         power_limit_watts=None,
+        fabric=None,
     )
     assert GpuRecord.from_text(record.to_text()) == replace(record, said=kept)
     assert all(getattr(SAID, one.name) not in (None, ()) for one in fields(NvmlGpu))

@@ -70,9 +70,9 @@ def at(value: Any, path: Path) -> Any:
 NUMBERS = list(leaves(FULL, int))
 _LARGE = {
     "at", "until", "storage_free_bytes", "storage_total_bytes", "size_bytes", "length_bytes", "disk_bytes",
-    "capacity_bytes", "free_bytes", "bytes_per_s", "bytes_per_s_max",
+    "capacity_bytes", "free_bytes", "bytes_per_s", "bytes_per_s_max", "clique",
 }  # fmt: skip
-"""Seconds since the epoch, and bytes."""
+"""Seconds since the epoch, bytes, and what NVML tells in 32 bits."""
 
 
 def received(snapshot: HostSnapshot) -> HostSnapshot:
