@@ -48,6 +48,7 @@ def active(site: Site) -> set[frozenset[int]]:
     fabric = site.product.json("host", "show", site.name)["fabric"]
     there = [one for one in fabric["partitions"] if one["active"]]
     assert fabric["problem"] is None
+    assert fabric["domain_id"], "also while VMs have its GPUs"
     assert all(one["ours"] for one in there)
     found = {frozenset(one["modules"]) for one in there}
     if site.lab is not None:

@@ -6,7 +6,6 @@ Drivers differ in what they answer: absent is absent, never 0 (nvml.h: NVML_ERRO
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any, Final
 import pynvml
 
 from orchestrator.agent.nvml.asking import answer_of
+from orchestrator.agent.nvml.fabric import fabric_of
 from orchestrator.core.readings.frame import Key
 from orchestrator.core.readings.quantities import CLOCK_REASONS, RECOVERY_ACTIONS
 
@@ -193,11 +193,8 @@ def _errors(device: Any) -> Numbers:
 
 
 def _fabric(device: Any) -> Numbers:
-    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
-    answered = answer_of(lambda: pynvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(info)))
-    if answered is None or info.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
-        return {}
-    return {("gpu_fabric_completed", ""): float(info.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED)}
+    fabric = answer_of(lambda: fabric_of(device))
+    return {} if fabric is None else {("gpu_fabric_completed", ""): float(fabric.state == "completed")}
 
 
 def _fields(device: Any, known: GpuConstants) -> Numbers:

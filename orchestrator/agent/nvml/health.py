@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of a GPU that NVML tells as states, told while they last; how it is joined to others; licences of the vGPUs
-that running VMs have open (nvml.h: nvmlVgpuInstanceGetLicenseInfo_v2). A driver says that of the guest: no guest can
-say it of itself."""
+"""Faults of a GPU that NVML tells as states, told while they last, and licences of the vGPUs that running VMs have open
+(nvml.h: nvmlVgpuInstanceGetLicenseInfo_v2). A driver says that of the guest: no guest can say it of itself."""
 
 from __future__ import annotations
 
-import ctypes
 from calendar import timegm
 from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any, Final
-from uuid import UUID
 
 import pynvml
 
 from orchestrator.agent.nvml.asking import answer_of
+from orchestrator.agent.nvml.fabric import fabric_info, state_of
 from orchestrator.agent.nvml.gpu_readings import field_values
-from orchestrator.core.gpu.fabric import FabricState, GpuFabric
 from orchestrator.core.gpu.health import NOT_JOINED, GpuSignal
 from orchestrator.core.gpu.licence import LicenceState, VgpuLicence
 from orchestrator.core.readings.quantities import RECOVERY_ACTIONS
@@ -33,11 +30,6 @@ _CONFIGURED: Final = (
     pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NOT_SUPPORTED,
     pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE,
 )
-_STATES: Final[Mapping[int, FabricState]] = {
-    pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED: "not_started",
-    pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS: "in_progress",
-    pynvml.NVML_GPU_FABRIC_STATE_COMPLETED: "completed",
-}
 _TWO_BITS: Final = 3
 _FOUR_BITS: Final = 15
 
@@ -45,7 +37,7 @@ _FOUR_BITS: Final = 15
 def _fabric(device: Any) -> tuple[GpuSignal, ...]:
     """How far the GPU is in joining it, with what result (which counts once that has ended), and its health whatever
     those say: a fabric that came up may have lost a route since."""
-    info = _fabric_info(device)
+    info = fabric_info(device)
     mask = int(getattr(info, "healthMask", 0))
     faults = [name for name, shift in _FABRIC.items() if mask >> shift & _TWO_BITS == 1]
     if mask >> _CONFIGURATION & _FOUR_BITS not in _CONFIGURED:
@@ -53,37 +45,8 @@ def _fabric(device: Any) -> tuple[GpuSignal, ...]:
     return (*_joined(info), *(GpuSignal(name=f"fabric-{name}") for name in faults))
 
 
-def fabric_of(device: Any) -> GpuFabric | None:
-    """How it is joined to others. None: it has no fabric.
-
-    :raises pynvml.NVMLError: FUNCTION_NOT_FOUND of an older driver"""
-    info = _fabric_info(device)
-    state = _state(info)
-    if state is None:
-        return None
-    cluster = UUID(bytes=bytes(info.clusterUuid))
-    return GpuFabric(state=state, cluster=str(cluster) if cluster.int else None, clique=int(info.cliqueId))
-
-
-def _fabric_info(device: Any) -> Any:
-    """Of drivers before R545 without the fabric's health."""
-    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
-    try:
-        pynvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(info))
-    except (pynvml.NVMLError_ArgumentVersionMismatch, pynvml.NVMLError_FunctionNotFound):
-        info = pynvml.c_nvmlGpuFabricInfo_t()
-        pynvml.nvmlDeviceGetGpuFabricInfo(device, ctypes.byref(info))
-    return info
-
-
-def _state(info: Any) -> FabricState | None:
-    """The status counts once the GPU has ended joining."""
-    state = _STATES.get(int(info.state))
-    return "failed" if state == "completed" and int(info.status) != pynvml.NVML_SUCCESS else state
-
-
 def _joined(info: Any) -> tuple[GpuSignal, ...]:
-    state = _state(info)
+    state = state_of(info)
     if state in {"not_started", "in_progress"}:
         return (GpuSignal(name=NOT_JOINED, text=state.replace("_", " ")),)
     return (GpuSignal(name="fabric-failed", text=f"NVML error {int(info.status)}"),) if state == "failed" else ()

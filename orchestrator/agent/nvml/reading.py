@@ -16,8 +16,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 import pynvml
 
+from orchestrator.agent.nvml.fabric import fabric_of
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
-from orchestrator.agent.nvml.health import fabric_of, health, licences
+from orchestrator.agent.nvml.health import health, licences
 from orchestrator.agent.nvml.power import power_watts
 from orchestrator.agent.nvml.vgpu_metadata import gpu_metadata, open_vgpus
 from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls

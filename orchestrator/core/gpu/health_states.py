@@ -29,8 +29,8 @@ CLOSED: Final[frozenset[HealthState]] = frozenset({"unfit", "quarantined"})
 CLEAN_S: Final = 86_400
 """So long without a fault ends a watch."""
 JOINING_S: Final = 600
-"""So long may driver and fabric manager train the links of a GPU, as after a boot: only longer is a fault. The alert
-GpuFabricNotCompleted waits as long; NVIDIA publishes no bound."""
+"""So long may driver and fabric manager train the links of a GPU, as after a boot: only longer is a fault. NVIDIA
+publishes no bound."""
 RELAPSES: Final = 3
 RELAPSES_WITHIN_S: Final = 7 * 86_400
 """Unfit so many times in so long: what was done did not help, so a person decides."""

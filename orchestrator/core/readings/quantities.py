@@ -165,7 +165,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     _gpu("pcie_link_generation", "Generation of PCIe that is in use"),
     _gpu("nvlink_up", "1: the link is up", label="link", values=_LINK),
     _gpu("nvlink_errors_total", "Errors of the link that were recovered from or not", label="link", values=_LINK),
-    _gpu("fabric_completed", "1: the GPU has joined its fabric; absent where it has none"),
+    _gpu("fabric_completed", "1: the GPU has joined its fabric without an error; absent where it has none"),
     _gpu("vgpus", "vGPUs that guests have open"),
     _instance("memory_used_bytes", "Framebuffer in use", charted=True),
     _instance("memory_total_bytes", "Framebuffer in all"),

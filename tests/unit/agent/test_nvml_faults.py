@@ -12,7 +12,8 @@ from uuid import UUID
 import pynvml
 import pytest
 
-from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.gpu_readings import constants, numbers
+from orchestrator.agent.nvml.reading import Nvml, opened
 from orchestrator.core.gpu.fabric import GpuFabric
 from tests.unit.agent.test_nvml_reading import NOT_SUPPORTED, OK, OldDriver
 
@@ -92,6 +93,10 @@ class InADomain(IllDriver):
 
     cluster, clique = bytes(16), 0
 
+    def nvmlDeviceGetUUID(self, _handle: object, text: Any, _size: object) -> int:
+        text.value = b"GPU-1"
+        return OK
+
     def nvmlDeviceGetGpuFabricInfoV(self, handle: object, info: Any) -> int:
         ctypes.memmove(info._obj.clusterUuid, self.cluster, 16)
         info._obj.cliqueId = self.clique
@@ -102,7 +107,7 @@ class OfR535(InADomain):
     """It has the function without a version alone."""
 
     def nvmlDeviceGetGpuFabricInfoV(self, _handle: object, _info: Any) -> int:
-        return pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+        return int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
     def nvmlDeviceGetGpuFabricInfo(self, _handle: object, info: Any) -> int:
         ctypes.memmove(info._obj.clusterUuid, self.cluster, 16)
@@ -137,3 +142,7 @@ def test_how_a_gpu_is_joined_to_others_is_read_of_new_and_old_drivers(
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     gpu = Nvml().read().gpus["0000:01:00.0"]
     assert (gpu.fabric, [signal.name for signal in gpu.signals], gpu.problems) == (fabric, signals, ())
+    with opened():
+        device = pynvml.nvmlDeviceGetHandleByIndex(0)
+        read = numbers(device, constants(device)).get(("gpu_fabric_completed", ""))
+    assert read == (None if fabric is None else float(fabric.state == "completed"))

@@ -79,10 +79,6 @@ SERIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f"vgpuctl_gpu_pcie_link_width{{{GPU}}}": "8x99", f"vgpuctl_gpu_pcie_link_width_max{{{GPU}}}": "16x99"},
         {f"vgpuctl_gpu_pcie_link_width{{{GPU}}}": "16x99", f"vgpuctl_gpu_pcie_link_width_max{{{GPU}}}": "16x99"},
     ),
-    "GpuFabricNotCompleted": (
-        {f"vgpuctl_gpu_fabric_completed{{{GPU}}}": "0x99"},
-        {f"vgpuctl_gpu_fabric_completed{{{GPU}}}": "1x99"},
-    ),
     "FabricManagerDown": (
         {'vgpuctl_findings{code="host.fabric"}': "2x99"},
         {'vgpuctl_findings{code="host.driver_drift"}': "2x99"},
