@@ -78,6 +78,7 @@ RULES: Final[dict[str, Rule]] = {
     "DELETE /v1/backups/{id}": Rule("query", _USE),
     "POST /v1/backups/{id}/restore": Rule("query", _USE),
     "POST /v1/backups/{id}/verify": Rule("query", _USE),
+    "POST /v1/backups/{id}/boot": Rule("query", _USE),
     "POST /v1/vms/{name}/rename": Rule("query", _USE),
     "POST /v1/vms/{name}/move": Rule("pool", _OPERATE),
     "POST /v1/vms/{name}/move/plan": Rule("pool", _OPERATE),

@@ -175,7 +175,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "backup list": ("backup list", "backup list --vm train"),
     "backup show": ("backup show 2f1c7c5e",),
     "backup restore": ("backup restore train 2f1c7c5e",),
-    "backup verify": ("backup verify 2f1c7c5e",),
+    "backup verify": ("backup verify 2f1c7c5e", "backup verify 2f1c7c5e --boot --boot-timeout 10m"),
     "backup delete": ("backup delete 2f1c7c5e",),
     "backup policy create": (
         "backup policy create nightly --window 01:00-05:00",

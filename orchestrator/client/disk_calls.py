@@ -159,6 +159,14 @@ class DiskCalls:
         """All of it is read."""
         return self._post(path_of("backups", backup_id, "verify"), tenant=tenant)
 
+    def boot_backup(
+        self, backup_id: str, tenant: str, timeout_s: int | None = None, profile: str | None = None
+    ) -> models.Started:
+        """As a VM without network cards, removed once its console has asked for a login or ``timeout_s`` are over."""
+        how = {"timeout_s": timeout_s, "profile": profile}
+        body = {name: value for name, value in how.items() if value is not None}
+        return self._post(path_of("backups", backup_id, "boot"), body, tenant=tenant)
+
     def delete_backup(self, backup_id: str, tenant: str) -> models.Started:
         return self._delete(path_of("backups", backup_id), tenant=tenant)
 

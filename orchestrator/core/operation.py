@@ -46,6 +46,7 @@ KINDS = frozenset(
         "add_host",
         "adopt_vm",
         "apply_mig",
+        "boot_backup",
         "clean_up",
         "convert_network",
         "create_pool",

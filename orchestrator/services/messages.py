@@ -32,6 +32,8 @@ class CreateVm(VmShape):
     """``VM/SNAPSHOT``, of its tenant: its disk is a copy of that, on the same host and image."""
     from_backup: str | None = None
     """Id of a backup of its tenant, or how that begins: its disk is what that holds."""
+    boot_timeout_s: int = 0
+    """Not 0: it is made to see whether its backup boots, for which it has so many seconds, and is removed then."""
     start: bool = True
     """Whether it is started."""
     label: str | None = None
@@ -53,6 +55,13 @@ class CreateVm(VmShape):
     provision_settings: Mapping[str, SettingValue] = field(default_factory=dict)
     provision_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Both as core/guest/settings.py has them, by name."""
+
+    @property
+    def begins(self) -> tuple[str, dict[str, object]]:
+        """The kind of operation that makes it, and what that alone has to know."""
+        if self.boot_timeout_s:
+            return "boot_backup", {"boot_timeout_s": self.boot_timeout_s}
+        return "create_vm" if self.start else "create_stopped_vm", {}
 
 
 @dataclass(frozen=True, kw_only=True)

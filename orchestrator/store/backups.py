@@ -20,6 +20,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -28,6 +29,7 @@ from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import near
 from orchestrator.core.operation import UNSETTLED
 from orchestrator.core.vms.backup import Backup, BackupTarget
+from orchestrator.core.vms.boot_check import BootOutcome
 from orchestrator.core.vms.disk_snapshot import TakenOf
 from orchestrator.store.statements import Statements
 from orchestrator.store.tables import metadata, operations
@@ -46,8 +48,10 @@ backups: Final = Table(
     Column("size_bytes", BigInteger, nullable=False), Column("created_at", Float, nullable=False),
     Column("taken_of", String(10)), Column("added_bytes", BigInteger), Column("policy", String(63)),
     Column("verified_at", Float), Column("unremoved_at", Float), Column("quiesced", String(160)),
-    Column("image", String(63)),
+    Column("image", String(63)), Column("booted_at", Float), Column("boot_outcome", String(10)),
+    Column("boot_line", String(160)),
     Index("ix_backups_tenant", "tenant", "policy", "vm"), Index("ix_backups_vm", "vm", "policy"),
+    Index("ix_backups_page", "tenant", "created_at", "id"), Index("ix_backups_age", "created_at", "id"),
 )  # fmt: skip
 
 
@@ -100,11 +104,16 @@ class Backups:
     def add(self, backup: Backup) -> None:
         self._db.execute(insert(backups).values(asdict(backup)))
 
-    def list(self, tenants: Collection[str] | None) -> tuple[Backup, ...]:
-        """Oldest first. None: of all."""
-        query = select(backups).order_by(backups.c.created_at, backups.c.id)
+    def list(
+        self, tenants: Collection[str] | None, limit: int | None = None, after: tuple[float, str] | None = None
+    ) -> tuple[Backup, ...]:
+        """Oldest first. ``tenants``: None: of all; ``limit``: None: no limit; ``after``: the moment and the id of the
+        one before the first; None: from the first on."""
+        query = select(backups).order_by(backups.c.created_at, backups.c.id).limit(limit)
         if tenants is not None:
             query = query.where(backups.c.tenant.in_(tenants))
+        if after is not None:
+            query = query.where(tuple_(backups.c.created_at, backups.c.id) > after)
         return tuple(Backup(**row._asdict()) for row in self._db.execute(query))
 
     def without_policy(self, tenant: str) -> int:
@@ -129,6 +138,11 @@ class Backups:
     def verified(self, backup_id: str, at: float) -> None:
         """It is whole. Gone already is fine."""
         self._db.execute(update(backups).where(backups.c.id == backup_id).values(verified_at=at))
+
+    def booted(self, backup_id: str, at: float, outcome: BootOutcome, line: str) -> None:
+        """A copy of it was. Gone already is fine."""
+        its = update(backups).where(backups.c.id == backup_id)
+        self._db.execute(its.values(booted_at=at, boot_outcome=outcome, boot_line=line))
 
     def not_removed(self, backup_id: str, at: float) -> None:
         """By its policy, which tried. Gone already is fine."""

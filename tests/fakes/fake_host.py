@@ -166,7 +166,8 @@ class FakeHosts:
         return Screen(vm)
 
     def console_log(self, host: Host, vm: str, most: int) -> bytes:
-        return f"{vm} on {host.name} printed this\n".encode()[-most:]
+        printed = self._machine(host).written.get("console", f"{vm} on {host.name} printed this\n")
+        return printed.encode()[-most:]
 
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
         return Echo(f"{vm}:{port}\n".encode())

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.core.vms.backup import Backup
 from orchestrator.services.messages import CreateVm
+from orchestrator.services.vms.boot_checks import boot_backup
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
 from tests.operations.disk_snapshots import stopped
 from tests.operations.of_one_vm import Case
@@ -68,6 +69,11 @@ def bring_in(plane: ControlPlane) -> str | None:
     return plane.services.backups.bring_in("nas", "default", "default").operation
 
 
+def boot(plane: ControlPlane, timeout_s: int = 4, profile: str | None = "GRID T4-2Q") -> str | None:
+    """A copy of it, without network."""
+    return boot_backup(plane.services.vms, "default", the_backup(plane).id, profile, timeout_s).operation
+
+
 def copy_of(plane: ControlPlane, **more: Any) -> CreateVm:
     """A VM whose disk is what it holds."""
     wanted = create_vm("twin", profile="GRID T4-2Q")
@@ -80,6 +86,7 @@ CASES: tuple[Case, ...] = (
     ("restore backup", "restore_backup", with_backup(stopped(L40S_HOST)), restore),
     ("verify backup", "verify_backup", with_backup(running(T4_HOST)), verify),
     ("delete backup", "delete_backup", with_backup(running(T4_HOST)), remove),
+    ("boot backup", "boot_backup", with_backup(stopped(T4_HOST)), boot),
     (
         "create from backup", "create_vm", with_backup(stopped(T4_HOST)),
         lambda plane: plane.services.vms.create(copy_of(plane)).operation,

@@ -32,7 +32,7 @@ GPU that is reset goes back to its driver."""
 
 SPARED = frozenset(
     {"resize running mdev", "create from snapshot", "create from backup", "read volume", "create with a volume to read"}
-    | {"read a volume in a pool", "create in a pool with a volume to read"}
+    | {"boot backup", "read a volume in a pool", "create in a pool with a volume to read"}
 )
 """Its GPU has no room for what was there before beside what it puts back; its disk is a copy, whose name was drawn, and
 so was that by which it reads a volume."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.http_answers import located, started
-from orchestrator.api.paging import PagingOf
+from orchestrator.api.paging import PagingOf, moment_of
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Moment, Name, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
@@ -19,8 +19,10 @@ from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.bucket import MAX_CA, Bucket, BucketKeys
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, Backup, BackupTarget
+from orchestrator.core.vms.boot_check import DEFAULT_S, MAX_S, BootOutcome
 from orchestrator.core.vms.disk_snapshot import TakenOf
 from orchestrator.core.vms.image import short_of
+from orchestrator.services.vms import boot_checks
 
 IdInPath = Annotated[str, Path(alias="id", max_length=MAX_NAME, description="Its id, or how that begins")]
 
@@ -120,6 +122,15 @@ class RestoreBackupBody(StrictForm, example={"vm": "train"}):
     """Name of a stopped VM of the same tenant."""
 
 
+class BootBackupBody(StrictForm, example={"timeout_s": 600}):
+    """How a backup is tried as a VM."""
+
+    timeout_s: int = Field(default=DEFAULT_S, ge=1, le=MAX_S)
+    """How long its console has to ask for a login."""
+    profile: str | None = Field(default=None, min_length=1, max_length=MAX_NAME)
+    """Offering, vGPU type or MIG profile of the VM; null: that of the VM that the backup is of."""
+
+
 class BackupAnswer(AnswerBody):
     """A backup of a VM's disk, which may be there when the VM is not."""
 
@@ -147,6 +158,12 @@ class BackupAnswer(AnswerBody):
     """Name of the tenant's policy that made it; null: somebody did, or that is gone."""
     verified_at: Moment | None
     """When it was last found whole; null: it was never verified."""
+    booted_at: Moment | None
+    """When a copy of it was last booted to see whether it does; null: it never was."""
+    boot_outcome: BootOutcome | None
+    """login: it asked for one; output: it printed something else; silent: nothing; ended: it did not run any more."""
+    boot_line: str | None
+    """The last line that its serial console showed then, without control characters."""
 
 
 targets = APIRouter(prefix="/backup-targets", tags=["backups"])
@@ -202,8 +219,10 @@ def list_backups(
     services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
 ) -> list[BackupAnswer]:
     """List backups. Oldest first, also of VMs that are gone."""
-    watching, visible = watches_pool(caller), caller.visible(tenant)
-    shown = paging.cut(services.backups.list(visible), lambda backup: (f"{backup.created_at:020.6f}", backup.id))
+    watching, last = watches_pool(caller), paging.after(2)
+    after = None if last is None else (moment_of(last[0]), last[1])
+    backups = services.backups.list(caller.visible(tenant), paging.limit + 1, after)
+    shown = paging.page(list(backups), lambda backup: (repr(backup.created_at), backup.id))
     return [_backup_answer(backup, watching=watching) for backup in shown]
 
 
@@ -248,6 +267,19 @@ def verify_backup(
 ) -> StartedAnswer:
     """Verify a backup. All of it is read and compared with its digests."""
     return started(response, services.backups.verify(tenant, backup_id))
+
+
+@backups.post("/{id}/boot", status_code=202)
+def boot_backup(
+    response: Response,
+    backup_id: IdInPath,
+    services: ServicesOf,
+    body: BootBackupBody | None = None,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> StartedAnswer:
+    """Boot a backup. As a VM without network cards, which is removed once its console has asked for a login."""
+    how = body or BootBackupBody()
+    return started(response, boot_checks.boot_backup(services.vms, tenant, backup_id, how.profile, how.timeout_s))
 
 
 def _keys(body: BucketKeysBody) -> BucketKeys:

@@ -82,7 +82,7 @@ def wanted_end(lease_s: int | None, until: str | None) -> WantedEnd:
 class CreateVmBody(
     StrictForm,
     copies=CreateVm,
-    without={"end"},
+    without={"end", "boot_timeout_s"},
     defaults=True,
     example={
         "name": "train",

@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands import backup_policy
 from orchestrator.cli.commands.vm_views import taken
+from orchestrator.cli.complete import profiles
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import MAX_KEY_BYTES, read_keys, read_text, write_new
 from orchestrator.cli.output import render_details, show, shown
@@ -24,8 +25,9 @@ from orchestrator.client.connection import Json
 from orchestrator.core.bucket import MAX_CA, check_bucket_url
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.units import parse_size, show_size
+from orchestrator.core.units import parse_duration, parse_size, show_size
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, MIN_BYTES_PER_S
+from orchestrator.core.vms.boot_check import DEFAULT_S, MAX_S
 
 app = new_group("Backups of VMs' disks, which outlive VMs and hosts.")
 target_app = new_group("Mounted directories and buckets for backups.")
@@ -41,6 +43,14 @@ BackupId = Annotated[str, typer.Argument(metavar="BACKUP", help="Id of the backu
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target.", callback=_target_name)]
 ToTarget = Annotated[
     str | None, typer.Option("--target", help="Target that it goes to; else the only one.", callback=_target_name)
+]
+Boot = Annotated[bool, typer.Option("--boot", help="Start a copy without network, and wait for its login prompt.")]
+BootTimeout = Annotated[
+    str | None, typer.Option("--boot-timeout", metavar="TIME", help="How long that may take, like 10m; else 5m.")
+]
+BootProfile = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", help="Of the copy; else as the backup's VM.", autocompletion=profiles),
 ]
 OfVm = Annotated[str | None, typer.Option("--vm", help="Only those of VMs that are or were called so.")]
 OldSecret = Annotated[
@@ -75,6 +85,7 @@ COLUMNS: Final = (
     Column("TAKEN", taken),
     size("SIZE", "size_bytes"),
     size("ADDED", "added_bytes"),
+    field("BOOT", "boot_outcome"),
     age(),
 )
 TARGETS: Final = (
@@ -138,9 +149,28 @@ def restore(
 
 
 @app.command("verify")
-def verify(ctx: typer.Context, backup: BackupId, tenant: Tenant = "default", wait: Wait = True) -> None:
-    """Read all of a backup and compare it with its digests."""
+def verify(
+    ctx: typer.Context,
+    backup: BackupId,
+    boot: Boot = False,
+    boot_timeout: BootTimeout = None,
+    profile: BootProfile = None,
+    tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:
+    """Read all of a backup and compare it with its digests, or boot a copy of it.
+
+    The copy is a VM without network cards, on the tenant's quota; it is removed whatever comes of it. 'backup show'
+    tells what its console showed last.
+    """
     session = session_of(ctx)
+    if boot:
+        timeout_s = parse_duration(boot_timeout or f"{DEFAULT_S}s", field="boot_timeout", at_most_s=MAX_S)
+        began = session.client.boot_backup(backup, tenant, timeout_s, profile)
+        _finish(session, began | {"name": backup}, "was booted", wait=wait)
+        return
+    if boot_timeout or profile:
+        raise InvalidInput("cli.usage", "--boot-timeout and --profile go with --boot", hint="add --boot")
     _finish(session, session.client.verify_backup(backup, tenant), "is whole", wait=wait)
 
 
@@ -272,7 +302,22 @@ def _lines(backup: Json) -> list[str]:
         ("size", show_size(backup["size_bytes"]) + ("" if added is None else f", {show_size(added)} added")),
         ("made", show_time(backup["created_at"])),
         ("verified", "never" if backup["verified_at"] is None else show_time(backup["verified_at"])),
+        ("booted", _booted(backup)),
     ])  # fmt: skip
+
+
+_OUTCOMES: Final = {
+    "login": "asked for a login", "output": "did not ask for a login", "silent": "showed nothing",
+    "ended": "did not go on running",
+}  # fmt: skip
+
+
+def _booted(backup: Json) -> str:
+    """Older servers do not say."""
+    if backup.get("booted_at") is None:
+        return "never"
+    last = f": {shown(backup['boot_line'])}" if backup["boot_line"] else ""
+    return f"{show_time(backup['booted_at'])}, {_OUTCOMES.get(backup['boot_outcome'], 'unknown')}{last}"
 
 
 def _finish(session: CliSession, started: Json, sentence: str, *, wait: bool) -> None:

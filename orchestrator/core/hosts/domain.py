@@ -101,7 +101,8 @@ class DomainDescription:
     seed: str
     """File name of its NoCloud seed in the agent's seed directory."""
     network: str
-    """Name of a libvirt network that is ours: of the tenant (``tenant.network``) or of the site."""
+    """Name of a libvirt network that is ours: of the tenant (``tenant.network``) or of the site; empty: it has no
+    network card."""
     devices: tuple[Device, ...] = ()
     more_networks: tuple[str, ...] = ()
     """The same of its further network cards, in order."""
@@ -124,7 +125,7 @@ class DomainDescription:
     @property
     def networks(self) -> tuple[str, ...]:
         """Of its network cards, in order."""
-        return (self.network, *self.more_networks)
+        return (self.network, *self.more_networks) if self.network else ()
 
     @property
     def overlays(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.core.vms.boot_check import BootOutcome
 from orchestrator.core.vms.disk_snapshot import TakenOf
 
 DIRECTORY: Final = "backups"
@@ -74,6 +75,12 @@ class Backup:
     """Name of its tenant's policy that made it. None: somebody did, or that is gone."""
     verified_at: float | None = None
     """When it was last found whole. None: it was never verified."""
+    booted_at: float | None = None
+    """When a copy of it was last booted to see whether it does. None: it never was."""
+    boot_outcome: BootOutcome | None = None
+    """What came of that."""
+    boot_line: str | None = None
+    """The last line that its serial console showed then; empty: it showed none."""
     unremoved_at: float | None = None
     """When its policy last failed to remove it. None: it did not."""
 

@@ -103,7 +103,7 @@ class VmShape:
     """Size of its disk, in bytes."""
     network: str
     """Of one of our networks: what its tenant calls it in a request and a file, its name on hosts in a specification
-    (core/vms/network.py); empty for an adopted VM."""
+    (core/vms/network.py); empty for an adopted VM, and of one without network cards."""
     more_networks: tuple[str, ...] = ()
     """Of its further network cards, in their order; called as the first one."""
     volumes: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class VmShape:
     @property
     def networks(self) -> tuple[str, ...]:
         """One for each network card."""
-        return (self.network, *self.more_networks)
+        return (self.network, *self.more_networks) if self.network else ()
 
     @property
     def host_disk_bytes(self) -> int:

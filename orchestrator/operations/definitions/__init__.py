@@ -46,6 +46,7 @@ DEFINITIONS: dict[str, Definition] = {
         backups.BACK_UP_VM,
         backups.RESTORE_BACKUP,
         backups.VERIFY_BACKUP,
+        backups.BOOT_BACKUP,
         backups.DELETE_BACKUP,
         backups.IMPORT_BACKUPS,
         vms.ATTACH_NETWORK,

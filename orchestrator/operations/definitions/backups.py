@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from orchestrator.operations.definitions.vms import CREATE_VM, DELETE_VM
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import backup_import, backups, disk_snapshots, vm_record
+from orchestrator.operations.steps import backup_import, backups, boot_check, disk_snapshots, domain, vm_record
 
 BACK_UP_VM = Definition(
     kind="back_up_vm",
@@ -36,6 +37,19 @@ VERIFY_BACKUP = Definition(
     kind="verify_backup", steps=(backups.VERIFY,), stuck=lambda _: None, abandoned=lambda _: None
 )
 """About the backup, as the next."""
+
+_STARTED = CREATE_VM.steps[: CREATE_VM.steps.index(domain.START) + 1]
+
+BOOT_BACKUP = Definition(
+    kind="boot_backup",
+    leaves="absent",
+    undone_leaves="absent",
+    steps=(*_STARTED, boot_check.SEEN, *DELETE_VM.steps),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.forget_vm,
+    no_return=boot_check.SEEN,
+)
+"""About a VM that is made of a backup, and is there only meanwhile."""
 
 DELETE_BACKUP = Definition(
     kind="delete_backup",

@@ -111,7 +111,7 @@ def _shut_down(context: Context) -> str:
 
 def _see_guest(context: Context) -> str:
     """Running, and with an address. One that runs without an address in time is done, with a warning."""
-    vm, addresses = context.known_vm(), _addresses_of_running(context)
+    vm, addresses = context.known_vm(), addresses_of_running(context)
     if not addresses:
         context.wait_for_guest()
         warning = f"no address was seen within {context.world.limits.guest_seen:.0f} s; look at its console"
@@ -123,7 +123,7 @@ def _see_guest(context: Context) -> str:
     return ", ".join(addresses)
 
 
-def _addresses_of_running(context: Context) -> tuple[str, ...]:
+def addresses_of_running(context: Context) -> tuple[str, ...]:
     """Asked about this domain alone: looking at the whole host would take its processors from the guest that boots."""
     domain = context.observe_domain()
     if domain is None:

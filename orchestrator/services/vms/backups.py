@@ -125,10 +125,12 @@ class VmBackups:
     engine: Engine
     planner: Planner
 
-    def list(self, tenants: tuple[str, ...] | None) -> tuple[Backup, ...]:
-        """Of these tenants (None: of all), oldest first."""
+    def list(
+        self, tenants: tuple[str, ...] | None, limit: int | None = None, after: tuple[float, str] | None = None
+    ) -> tuple[Backup, ...]:
+        """Of these tenants (None: of all), oldest first. ``limit``: at most so many; ``after``: that moment and id."""
         with self.store.read() as tx:
-            return tx.backups.list(tenants)
+            return tx.backups.list(tenants, limit, after)
 
     def get(self, tenant: str, backup_id: str) -> Backup:
         """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""

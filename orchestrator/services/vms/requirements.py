@@ -108,7 +108,9 @@ def spec_of(
     request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...], pool: str | None
 ) -> VmSpec:
     """``user_data``: the id under which the text is stored; the next three: their names on hosts."""
-    on_hosts = {"network": networks[0], "more_networks": networks[1:], "volumes": volumes, "pool": pool}
+    on_hosts = {"network": "", "volumes": volumes, "pool": pool}
+    if networks:
+        on_hosts |= {"network": networks[0], "more_networks": networks[1:]}
     return VmSpec(
         **{**request.shape(), **on_hosts},
         user_data=user_data,

@@ -125,9 +125,8 @@ class VmService(VmListing):
         check_stays(tx, plan.source)
         if plan.vm.spec.user_data is not None and request.user_data is not None:
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
-        kind = "create_vm" if request.start else "create_stopped_vm"
-        goes_first = plan.victims or plan.leaving
-        started = self.making_way.begin(tx, plan) if goes_first else self._begin(tx, kind, plan.vm, plan)
+        (kind, more), goes_first = request.begins, plan.victims or plan.leaving
+        started = self.making_way.begin(tx, plan) if goes_first else self._begin(tx, kind, plan.vm, plan, more)
         tx.networks.take(plan.vm)
         if plan.run is None:
             return started

@@ -198,6 +198,14 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             shown=_is_taken,
         ),
         ListAct("verify", "Verify", "POST /v1/backups/{id}/verify", query=("tenant",), shown=_is_taken),
+        ListAct(
+            "boot",
+            "Boot a copy",
+            "POST /v1/backups/{id}/boot",
+            (Typed("profile", "Profile; empty: its VM's", required=False),),
+            ("tenant",),
+            shown=_is_taken,
+        ),
         _deletion("delete", "DELETE /v1/backups/{id}", query=("tenant",), typed="vm_name"),
     ),
     "networks": (

@@ -226,6 +226,7 @@ LISTS: Final = {
             ListColumn("Of one that", lambda row: row["taken_of"] or "is being copied"),
             ListColumn("Disk", lambda row: size(row["size_bytes"])),
             ListColumn("Added", lambda row: "–" if row["added_bytes"] is None else size(row["added_bytes"])),
+            ListColumn("Boot", lambda row: row["boot_outcome"] or "–"),
             _unsorted("Target", "target"),
         ),
         "There is no backup",

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.api.paging import encode_cursor
 from orchestrator.core.tenancy.tenant import Member
+from orchestrator.core.vms.backup import Backup, BackupTarget
 from orchestrator.core.vms.lease import WantedEnd
 from tests.contract.api.conftest import pages_of
 from tests.contract.api.real_app import real_app
@@ -24,6 +25,7 @@ TENANTS = ("aa", "bb", "cc", "dd", "ee")
 LISTS = {
     "/v1/tenants": "name", "/v1/tenants/aa/members": "subject", "/v1/tokens?tenant=aa": "id", "/v1/audit": "sequence",
     "/v1/operations": "id", "/v1/findings?which=all": "subject",
+    "/v1/backups": "id", "/v1/backups?tenant=aa": "id",
 }  # fmt: skip
 
 
@@ -32,6 +34,15 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     made = _filled(tmp_path_factory.mktemp("plane"), None)
     yield made
     made.store.close()
+
+
+def _backup(number: int) -> Backup:
+    """Three of a moment, which has more digits than a cursor would show by itself."""
+    digits = f"{number * 7 % 12:012}"
+    return Backup(
+        id=f"00000000-0000-4000-8000-{digits}", target="nas", tenant=TENANTS[number % 2], vm=f"{number % 2:036}",
+        vm_name="train", host="t4", size_bytes=1, created_at=1795255200 + number // 3 / 3, taken_of="stopped",
+    )  # fmt: skip
 
 
 def _filled(directory: Path, url: str | None) -> ControlPlane:
@@ -47,6 +58,10 @@ def _filled(directory: Path, url: str | None) -> ControlPlane:
         people.tenants.put_member(Member(tenant="aa", subject=f"oidc:{name}", role="read-only"))
         people.tokens.create("aa", "tenant-user", None)
         people.tokens.create(name, "tenant-admin", None)
+    with made.store.begin() as tx:
+        tx.backups.add_target(BackupTarget(name="nas", created_at=0.1))
+        for number in range(12):
+            tx.backups.add(_backup(number))
     made.machine("t4").domains.clear()
     made.findings.observe(None)
     return made

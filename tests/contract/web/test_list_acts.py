@@ -85,6 +85,9 @@ def test_a_vm_is_backed_up_verified_and_has_its_disk_back_by_the_page_of_backups
     assert "running" in browser.get("/web/backups").text
     done(send(browser, "/web/backups", "/web/backups/act/verify"))
     plane.engine.drain()
+    done(send(browser, "/web/backups", "/web/backups/act/boot", profile=""))
+    plane.engine.drain()
+    assert "output" in browser.get("/web/backups").text
     runs = send(browser, "/web/backups", "/web/backups/act/restore", vm="train")
     assert (runs.status_code, "vm.busy" in runs.text) == (409, True)
     plane.services.vms.stop("default", "train")

@@ -230,7 +230,13 @@ def test_what_is_asked_of_each_vm_in_turn_is_found_by_an_index(plane: ControlPla
     three(plane)
     with plane.store.read() as tx:
         explain = "EXPLAIN QUERY PLAN SELECT * FROM"
-        asked = ("backups WHERE vm = 'x' AND policy = 'y'", "volumes WHERE snapshot_of = 'x'")
+        paged = "(created_at, id) > (1.5, 'x') ORDER BY created_at, id LIMIT 3"
+        asked = (
+            "backups WHERE vm = 'x' AND policy = 'y'", "volumes WHERE snapshot_of = 'x'",
+            f"backups WHERE tenant IN ('x') AND {paged}", f"backups WHERE {paged}",
+        )  # fmt: skip
         plans = [str(tx.vms._db.execute(text(f"{explain} {each}")).all()) for each in asked]
     assert "ix_backups_vm" in plans[0]
     assert "ix_volumes_snapshot_of" in plans[1]
+    assert ("ix_backups_page" in plans[2], "ix_backups_age" in plans[3]) == (True, True)
+    assert "TEMP B-TREE" not in plans[2] + plans[3]
