@@ -15,6 +15,7 @@ READY: Final = HostReadinessFacts(
     libvirt_listens=True, libvirt="11.3.0", qemu="10.0.2", python=(3, 13), python_libvirt=True, driver="580.65.05",
     headers=True, secure_boot=False, confinement="AppArmor", features=("uefi", "tpm"),
     gpus=(HostGpuFact(address="0000:41:00.0", driver="nvidia", iommu_group=True, takes_types=True),),
-    storage_free_bytes=500 * GIB, nvswitches=False, fabric_manager=None, dcgm=None, huge_pages_2m=0, huge_pages_1g=0,
+    storage_free_bytes=500 * GIB, nvswitches=False, switches_lack=(), fabric_manager=None, dcgm=None,
+    huge_pages_2m=0, huge_pages_1g=0,
     ovn=HostOvnFact(version=None, remote=None, connected=False), large_pages_mounted=False,
 )  # fmt: skip

@@ -109,7 +109,12 @@ def test_switches_that_no_pci_device_is_are_known_by_the_card_that_manages_them(
     root, card = tmp_path / "root", "sys/bus/pci/devices/0000:05:00.0"
     _write(root, {f"{card}/vendor": "0x15b3\n", f"{card}/class": "0x020700\n"})
     (root / card / "vpd").write_bytes(b"\x82\x20\x00ConnectX-7\x90\xff\x00" + model.encode() + b"\xfa\x78")
-    assert _looked_below(root, tmp_path).nvswitches is switches
+    facts = _looked_below(root, tmp_path)
+    assert (facts.nvswitches, facts.switches_lack) == (switches, ("nvlsm", "ib_umad") if switches else ())
+    _write(root, {"opt/nvidia/nvlsm/sbin/nvlsm": "", "sys/module/ib_umad/x": ""})
+    again = tmp_path / "again"
+    again.mkdir()
+    assert _looked_below(root, again).switches_lack == ()
 
 
 @pytest.mark.parametrize("returned", [None, {}, "text", {"os": 1}, {"gpus": "x" * 10}])

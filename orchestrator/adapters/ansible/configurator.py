@@ -79,6 +79,7 @@ class _Readiness(_Answer):
     gpus: Annotated[tuple[_Gpu, ...], Field(max_length=MAX_GPUS)]
     storage_free_bytes: Annotated[int, Field(ge=0, le=2**62)]
     nvswitches: bool
+    switches_lack: Annotated[tuple[Text, ...], Field(max_length=8)]
     fabric_manager: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
     dcgm: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
     ovn: _Ovn

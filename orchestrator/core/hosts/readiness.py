@@ -85,6 +85,8 @@ class HostReadinessFacts:
     gpus: tuple[HostGpuFact, ...]
     storage_free_bytes: int
     nvswitches: bool
+    switches_lack: tuple[str, ...]
+    """What they need beside the fabric manager and is not there: ``nvlsm``, ``ib_umad``; of HGX B200 and later."""
     fabric_manager: str | None
     dcgm: str | None
     ovn: HostOvnFact
@@ -238,6 +240,12 @@ def _beside_driver(facts: HostReadinessFacts, *, in_ovn: bool) -> Iterator[Requi
             "fabric manager", facts.fabric_manager is not None and facts.fabric_manager == facts.driver,
             facts.fabric_manager or "", facts.fabric_manager or "not installed, and the host has NVSwitches",
             f"lock fabric_manager in the driver's version and add its bundle; {_PROVISION}",
+        )  # fmt: skip
+    if facts.switches_lack:
+        yield _of(
+            "subnet manager", False, "", f"no {' and no '.join(facts.switches_lack)}: no GPU joins its fabric",
+            "install NVIDIA's package nvlsm, load the kernel module ib_umad at each boot "
+            "(docs/howto/fabric-partitions.md)", state="advice",
         )  # fmt: skip
     yield Requirement(name="DCGM", state="ok", found=facts.dcgm or "not installed, nothing needs it", remedy=None)
     yield _ovn(facts.ovn, wanted=in_ovn)

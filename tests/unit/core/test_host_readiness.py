@@ -102,6 +102,12 @@ def test_large_pages_that_nothing_is_mounted_for_are_told_and_not_refused() -> N
     assert _wanting(huge_pages_1g=8, large_pages_mounted=True) == []
 
 
+def test_what_the_switches_of_a_b200_lack_is_named() -> None:
+    (wanting,) = _wanting(nvswitches=True, fabric_manager=READY.driver, switches_lack=("nvlsm", "ib_umad"))
+    assert (wanting.name, wanting.state) == ("subnet manager", "advice")
+    assert wanting.found.startswith("no nvlsm and no ib_umad")
+
+
 def test_a_fabric_manager_of_the_drivers_version_and_dcgm_are_shown() -> None:
     found = {
         one.name: (one.state, one.found)

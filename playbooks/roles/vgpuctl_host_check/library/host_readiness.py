@@ -29,6 +29,7 @@ LIBVIRT_SOCKETS = ("run/libvirt/virtqemud-sock", "run/libvirt/libvirt-sock")
 LIBVIRT_DAEMONS = ("virtqemud", "libvirtd")
 EMULATORS = ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-kvm", "/usr/libexec/qemu-kvm")
 SWITCH_MANAGER = "SW_MNG"
+SUBNET_MANAGER = {"nvlsm": "opt/nvidia/nvlsm/sbin/nvlsm", "ib_umad": "sys/module/ib_umad"}
 VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -141,12 +142,23 @@ def mounts_large_pages(root: Path) -> bool:
 
 
 def has_switches(root: Path) -> bool:
-    """NVSwitches are NVIDIA's PCI bridges of the class "other". Those of B200 and later are no PCI devices: a
-    ConnectX-7 manages them whose vital product data says so; NVIDIA's fabric manager looks for it when it starts."""
-    devices = list((root / "sys/bus/pci/devices").glob("*"))
-    return any(is_of(one, "0x10de", "0x0680") for one in devices) or any(
-        SWITCH_MANAGER in text_of(one / "vpd") for one in devices if is_of(one, "0x15b3", "0x0207")
-    )
+    """NVSwitches are NVIDIA's PCI bridges of the class "other", or managed by a ConnectX-7."""
+    devices = (root / "sys/bus/pci/devices").glob("*")
+    return any(is_of(device, "0x10de", "0x0680") for device in devices) or has_managed_switches(root)
+
+
+def has_managed_switches(root: Path) -> bool:
+    """NVSwitches of B200 and later are no PCI devices: a ConnectX-7 manages them whose vital product data says so;
+    NVIDIA's fabric manager looks for it when it starts."""
+    devices = (root / "sys/bus/pci/devices").glob("*")
+    return any(SWITCH_MANAGER in text_of(card / "vpd") for card in devices if is_of(card, "0x15b3", "0x0207"))
+
+
+def lacks_for_switches(root: Path) -> list[str]:
+    """What such switches need beside the fabric manager, which starts NVIDIA's subnet manager by itself."""
+    if not has_managed_switches(root):
+        return []
+    return [name for name, place in SUBNET_MANAGER.items() if not (root / place).exists()]
 
 
 def is_of(device: Path, vendor: str, pci_class: str) -> bool:
@@ -207,6 +219,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "driver": driver_of(root),
         "headers": (root / "lib/modules" / kernel / "build").exists(),
         "nvswitches": has_switches(root),
+        "switches_lack": lacks_for_switches(root),
         "fabric_manager": version_of(("nv-fabricmanager",)),
         "dcgm": version_of(("dcgmi",)),
         "ovn": ovn(),
