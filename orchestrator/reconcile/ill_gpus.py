@@ -10,18 +10,17 @@ from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.gpu.health import closing_fault
-from orchestrator.core.gpu.health_states import not_waived
+from orchestrator.core.gpu.health_states import BY_ITSELF, not_waived
 from orchestrator.core.maintenance.maintenance import UNDER_WAY, Planned
 from orchestrator.core.vms.lease import DAY_S
 from orchestrator.operations.gpu_health import gpu_faults, users_of_gpu
+from orchestrator.reconcile.rebooted_gpus import RebootedGpus
 from orchestrator.services.hosts.gpus import CardService
 from orchestrator.services.maintenance.maintenances import MAX_SHOWN, MaintenanceService, WantedDrain
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
 log = logging.getLogger(__name__)
-BY: Final = "server"
-"""Who closes GPUs here: those that a person empties are that person's to reset."""
 _HELPED: Final = frozenset({"drain_and_reset", "reload_driver"})
 """By a reset."""
 
@@ -42,8 +41,11 @@ class IllGpus:
         if not self.a_day or not self.leads():
             return
         with self.store.read() as tx:
-            if tx.gpu_health.breaker().opened is not None:
-                return
+            is_open = tx.gpu_health.breaker().opened is not None
+        RebootedGpus(self.maintenances, self.cards).round(may_begin=not is_open)
+        if is_open:
+            return
+        with self.store.read() as tx:
             empty, unfit = tuple(_empty(tx)), tuple(_unfit(tx))
             since = self.maintenances.clock.now() - DAY_S
             begun = sum(its.gpu is not None and its.created_at > since for its in tx.maintenances.list(most=MAX_SHOWN))
@@ -84,6 +86,6 @@ def _empty(tx: Transaction) -> Iterator[tuple[str, str]]:
     active = {(turn.host, gpu) for turn, gpu in turns}
     taken = {turn.host for turn, gpu in turns if gpu is None and turn.phase in UNDER_WAY}
     for name, gpu, health in tx.gpu_health.all():
-        emptied = health.mends and health.by == BY and (name, gpu) not in active and name not in taken
+        emptied = health.mends and health.by == BY_ITSELF and (name, gpu) not in active and name not in taken
         if emptied and tx.hosts.get(name).state == "ready" and not users_of_gpu(tx, name, gpu):
             yield name, gpu

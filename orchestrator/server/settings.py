@@ -64,7 +64,8 @@ class Settings(BaseSettings):
     evacuate_at_most: int = Field(default=1, ge=1, le=64)
     """How many hosts may be away for that: who went within twice that time, and who was evacuated within a day."""
     gpus_reset_a_day: int = Field(default=0, ge=0, le=1000)
-    """How many GPUs that are unfit are emptied and reset by themselves within a day at most; 0: none."""
+    """How many GPUs that are unfit are emptied and reset by themselves within a day at most; 0: none. Where
+    such a reset fails its host is rebooted, once."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)

@@ -20,6 +20,8 @@ def reboot(machine: FakeMachine, action: RebootHost) -> ActionResult:
     running = [vm for vm, (_, runs) in machine.domains.items() if runs]
     if running:
         raise Conflict("host.in_use", f"the host runs {', '.join(running)}")
+    for gpu in machine.gpus:
+        gpu.signals = ()  # its kernel log begins anew
     machine.boot, machine.away = machine.boot + 1, BOOT_CALLS
     return ActionResult(changed=True)
 

@@ -50,7 +50,9 @@ class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
 
 
 class GpuHealthAnswer(
-    AnswerBody, copies=GpuHealth, without={"falls", "noted", "waived", "mends", "spared", "words", "joining_since"}
+    AnswerBody,
+    copies=GpuHealth,
+    without={"falls", "noted", "waived", "mends", "spared", "words", "failed_boot", "joining_since"},
 ):
     """Health of one GPU."""
 

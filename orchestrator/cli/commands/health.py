@@ -104,6 +104,13 @@ _ENDS: Final = {
 }
 
 
+_BY_ITSELF: Final = {
+    "due": "its host is emptied and rebooted once, then it is tried",
+    "begun": "its host is emptied and rebooted now ('vgpuctl maintenance show'), then it is tried",
+    "over": "nothing more: one reboot of its host was all",
+}
+
+
 def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
     ends = _ENDS[answer["state"]]
     failed = answer["state"] == "quarantined" and answer["cause"].startswith(RESET_FAILED)
@@ -118,6 +125,7 @@ def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
         ("unfit in a week", times(answer["became_unfit"])),
         ("ends by", shown(None) if ends is None else ends.format(host=answer["host"], gpu=answer["gpu"])),
         *[("evidence", shown(line)) for line in (answer["evidence"] if failed else ())],
+        *([("by itself", _BY_ITSELF[answer["reboot"]])] if answer["reboot"] else []),
         *[("next", line) for line in (_after_reset(answer) if failed else _next_steps(answer))],
     ]
     signals = (
@@ -138,7 +146,7 @@ def _next_steps(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _after_reset(answer: Mapping[str, Any]) -> list[str]:
-    """Of one that failed, for a person: the host's GPUs beside it serve on, so nothing reboots it by itself."""
+    """Of one that failed, for a person."""
     host, gpu = answer["host"], answer["gpu"]
     return [
         f"nvidia-bug-report.sh on host {host}, before its reboot",

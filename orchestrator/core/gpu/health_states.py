@@ -25,6 +25,10 @@ from orchestrator.core.gpu.health import (
 
 HealthState = Literal["healthy", "watch", "unfit", "quarantined"]
 """From the best on."""
+HostReboot = Literal["due", "begun", "over"]
+"""For a GPU whose reset failed: to be begun; begun, and the GPU is tried after it; nothing more is done by itself."""
+BY_ITSELF: Final = "server"
+"""Who closes GPUs where nobody asked for it: those that a person empties are that person's to reset."""
 CLOSED: Final[frozenset[HealthState]] = frozenset({"unfit", "quarantined"})
 CLEAN_S: Final = 86_400
 """So long without a fault ends a watch."""
@@ -99,6 +103,10 @@ class GpuHealth:
     """Of the last week."""
     joining_since: float | None = None
     """Its links to other GPUs are trained since then; null: they are, or it has none."""
+    reboot: HostReboot | None = None
+    """Of its host, as its reset failed that began by itself; null: none is."""
+    failed_boot: str | None = None
+    """Boot of its host in which that was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +196,10 @@ def quarantined(before: GpuHealth | None, now: float, *, by: str, reason: str) -
     old = before or GpuHealth(clean_since=now)
     since = old.since if old.state == "quarantined" else now
     cause = one_line(reason, MAX_REASON) or "no reason given"
-    return replace(old, state="quarantined", since=since, cause=cause, by=by, acknowledged=by, mends=False)
+    return replace(
+        old, state="quarantined", since=since, cause=cause, by=by, acknowledged=by, mends=False, reboot=None,
+        failed_boot=None,
+    )  # fmt: skip
 
 
 def closed_to_mend(before: GpuHealth | None, now: float, *, by: str, reason: str) -> GpuHealth:
@@ -203,20 +214,35 @@ def went_well(before: GpuHealth, now: float) -> GpuHealth:
     """Its reset has: it is on watch for a day. How often it fell stays."""
     return replace(
         before, state="watch", since=now, cause="it was reset and is well", by=None,
-        clean_since=now, acknowledged=None, mends=False,
+        clean_since=now, acknowledged=None, mends=False, reboot=None, failed_boot=None,
     )  # fmt: skip
+
+
+def tried_after_reboot(before: GpuHealth) -> GpuHealth:
+    """If it is well its quarantine ends; if it is not, no other reboot follows."""
+    return replace(before, mends=True, reboot="over")
 
 
 def failed_reset(
     before: GpuHealth | None, now: float, *, by: str, why: str, signals: Sequence[GpuSignal], output: str
 ) -> GpuHealth:
     """It stays quarantined, and nobody has seen that yet. ``signals``: told since its reset began; ``output``: of
-    what failed, of any length."""
+    what failed, of any length. What is kept of a reset stays beside what is told after the reboot that followed."""
     cause = one_line(f"{RESET_FAILED}: {why}", MAX_REASON)
     newest = [signal.words for signal in signals[-MAX_EVIDENCE:]]
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     evidence = tuple(one_line(line, MAX_WORD) for line in (*newest, *lines[-_OUTPUT_LINES:]))
-    return replace(quarantined(before, now, by=by, reason=cause), acknowledged=None, evidence=evidence)
+    after = replace(quarantined(before, now, by=by, reason=cause), acknowledged=None, evidence=evidence)
+    if before is None or before.reboot is None:
+        return after
+    kept = dict.fromkeys((*evidence, *before.evidence))
+    most = MAX_EVIDENCE + _OUTPUT_LINES
+    return replace(after, reboot=before.reboot, failed_boot=before.failed_boot, evidence=tuple(kept)[:most])
+
+
+def with_reboot(before: GpuHealth, after: GpuHealth, boot: str) -> GpuHealth:
+    """``after`` the reset failed: its host, which runs on ``boot``, is rebooted once where that began by itself."""
+    return replace(after, reboot="due", failed_boot=boot) if before.by == BY_ITSELF else after
 
 
 def returned(before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *, by: str, reason: str) -> GpuHealth:

@@ -13,7 +13,7 @@ from typing import Final
 from orchestrator.core.actions.host_actions import BindVfio, RestoreDriver, SetMigMode
 from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
 from orchestrator.core.gpu.health import GpuSignal, closing_fault
-from orchestrator.core.gpu.health_states import failed_reset, not_waived, went_well
+from orchestrator.core.gpu.health_states import failed_reset, not_waived, went_well, with_reboot
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.gpu_health import ACTOR, gpu_faults, users_of_gpu
@@ -58,6 +58,8 @@ def _left_to_a_person(context: Context) -> None:
 
 def _reset(context: Context) -> str:
     gpu, model = context.text("gpu"), context.text("model")
+    if context.inputs.get("rebooted") is True:
+        return "its host was rebooted instead"
     if context.inputs.get("mig") is True:
         context.perform(SetMigMode(gpu=gpu, on=False))
     context.perform(BindVfio(vm=context.operation_id, gpu=gpu, model=model))
@@ -135,9 +137,10 @@ def _stays_quiet(context: Context) -> str:
 
 
 def _not_well(context: Context, wrong: str) -> Fatal:
+    what = "host's reboot" if context.inputs.get("rebooted") is True else "reset"
     return Fatal(
         "gpu.not_well",
-        f"GPU {context.text('gpu')} is not well after its reset: {wrong}",
+        f"GPU {context.text('gpu')} is not well after its {what}: {wrong}",
         hint="nvidia-bug-report.sh on its host collects what NVIDIA's support asks for; reboot the host, or replace it",
     )
 
@@ -163,8 +166,10 @@ def _mark(context: Context, *, mends: bool) -> None:
         if before is not None and (before.mends or before.by == ACTOR) and "message" in error:
             now = tx.time.no_earlier(context.world.clock.now())
             why, output = str(error["message"]), str(error.get("details") or "")
-            new = _new_signals(context, tx.hosts.snapshot(host.name))
+            snapshot = tx.hosts.snapshot(host.name)
+            new = _new_signals(context, snapshot)
             after = failed_reset(before, now, by=ACTOR, why=why, signals=new, output=output)
+            after = after if snapshot is None else with_reboot(before, after, snapshot.boot_id)
             tx.gpu_health.put(host.name, gpu, replace(after, mends=mends), changed=True)
             outcome = "; ".join((after.cause, *after.evidence))
             tx.audit.append(at=now, actor=ACTOR, action="reset_failed", subject=f"{host.name}/{gpu}", outcome=outcome)

@@ -14,7 +14,7 @@ from orchestrator.catalogue.gpu_tables import model_name, model_of, tables_of
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.gpu.health import closing_fault
-from orchestrator.core.gpu.health_states import GpuHealth, not_waived, reason_closed
+from orchestrator.core.gpu.health_states import GpuHealth, not_waived, reason_closed, tried_after_reboot
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
@@ -203,8 +203,9 @@ class CardService:
             operation = begin_on_host(tx, standing, "accept_gpus", {"addresses": named}, clock=self.clock, ids=self.ids)
         return self._submitted(operation, host)
 
-    def reset(self, host: str, gpu: str) -> Started:
-        """It is closed, reset and tried; then it is on watch, else it is quarantined.
+    def reset(self, host: str, gpu: str, *, rebooted: bool = False) -> Started:
+        """It is closed, reset and tried; then it is on watch, else it is quarantined. ``rebooted``: its host
+        was, instead of a reset that failed; it is tried.
 
         :raises NotFound: ``host.unknown``, ``gpu.not_ours``
         :raises Conflict: ``gpu.in_use``: VMs have a place there, or a MIG layout; ``gpu.needs_reboot``,
@@ -229,9 +230,12 @@ class CardService:
                 "model": model_name(seen),
                 "driver": seen.driver,
                 "mig": seen.mig_enabled is True,
+                "rebooted": rebooted,
                 "signals": [[signal.name, signal.at] for signal in seen.signals],
             }
             operation = begin_on_host(tx, standing, "reset_gpu", of_gpu, clock=self.clock, ids=self.ids)
+            if rebooted and (health := standing.health_of(gpu)) is not None:
+                tx.gpu_health.put(host, gpu, tried_after_reboot(health), changed=False)
         return self._submitted(operation, host)
 
     def _submitted(self, operation: Operation, host: str) -> Started:
