@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.core.actions.host_actions import DeleteVolume
-from orchestrator.core.errors import Fatal
+from orchestrator.core.actions.host_actions import DefineDomain, DeleteVolume, StartDomain
+from orchestrator.core.errors import Fatal, InvalidInput
+from tests.unit.agent.bench import Bench, domain_of
 from tests.unit.agent.test_backups import SIZE, Site, qemu, site
 
 __all__ = ["site"]
@@ -32,3 +33,15 @@ def test_the_disk_of_a_new_vm_is_what_one_holds_on_an_image_of_which_nothing_sho
     with pytest.raises(Fatal) as missing:
         bench.do(replace(new, image=f"{'0' * 64}.raw"))
     assert (missing.value.code, new.volume in site.names()) == ("image.missing", False)
+
+
+def test_a_vm_may_have_no_network_card_and_none_behind_a_first_one_that_it_lacks(furnished: Bench) -> None:
+    bench, alone = furnished, replace(domain_of(furnished.vm), network="")
+    bench.do(DefineDomain(vm=bench.vm, domain=alone))
+    assert bench.do(StartDomain(vm=bench.vm)).changed
+    assert "<interface" not in bench.domains.on_own_domain(
+        bench.vm, lambda domain: domain.XMLDesc(0), code="x", message="x", hint="x"
+    )
+    with pytest.raises(InvalidInput) as refused:
+        bench.do(DefineDomain(vm=bench.vm, domain=replace(alone, more_networks=("default",))))
+    assert refused.value.code == "vm.domain_invalid"
