@@ -77,9 +77,10 @@ class DiskCalls:
         """Of the VM's disk, oldest first."""
         return self._get(path_of("vms", name, "snapshots"), tenant=tenant)
 
-    def create_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
+    def create_snapshot(self, name: str, tenant: str, snapshot: str, *, volumes: bool = False) -> models.Started:
         """Of the disk of a VM, which may run."""
-        return self._post(path_of("vms", name, "snapshots"), {"name": snapshot}, tenant=tenant)
+        body = {"name": snapshot} | ({"volumes": True} if volumes else {})
+        return self._post(path_of("vms", name, "snapshots"), body, tenant=tenant)
 
     def delete_snapshot(self, name: str, tenant: str, snapshot: str) -> models.Started:
         return self._delete(path_of("vms", name, "snapshots", snapshot), tenant=tenant)

@@ -27,6 +27,8 @@ def _take(machine: SimulatedMachine, action: TakeSnapshot) -> ActionResult:
         raise NotFound("volume.missing", "the VM's disk is not on the host")
     domain = machine.domains.get(action.vm)
     taken_of = "running" if domain is not None and domain.running else "stopped"
+    for copied in () if action.volume in machine.volumes else action.volumes:
+        _copy_data(machine, CopyDataVolume(volume=copied.volume, of=copied.of, size_bytes=copied.size_bytes))
     done = write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
     return ActionResult(changed=done.changed, message=taken_of, quiesced=_quiesced(machine, action.vm))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Select, and_, bindparam, delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
@@ -105,9 +105,13 @@ class Volumes:
 
     def makers(self, volume_id: str) -> tuple[str, ...]:
         """Ids of the operations that make it to put it in another's place."""
-        its = operations.c.inputs["made"]["id"].as_string() == volume_id
-        query = select(operations.c.id).where(operations.c.kind == "restore_volume_snapshot", its)
-        return tuple(self._db.execute(query).scalars())
+        alone = operations.c.inputs["made"]["id"].as_string() == volume_id
+        with_disk = operations.c.inputs["copy_ids"].as_string().contains(volume_id)
+        its = or_(
+            and_(operations.c.kind == "restore_volume_snapshot", alone),
+            and_(operations.c.kind == "restore_snapshot", with_disk),
+        )
+        return tuple(self._db.execute(select(operations.c.id).where(its)).scalars())
 
     def attach(self, volume: Volume, vm: str, host: str, capacity: HostCapacity) -> None:
         """:raises ClaimLost: it is another VM's, on another host or gone, or the host has too little disk left"""

@@ -144,6 +144,8 @@ def _take(machine: FakeMachine, action: TakeSnapshot) -> None:
     """What is on the disk (``written``) is in a file of its own as well."""
     if action.disk not in machine.volumes:
         raise NotFound("volume.missing", "the VM's disk is not on the host")
+    for copied in () if action.volume in machine.volumes else action.volumes:
+        _copy_data(machine, CopyDataVolume(volume=copied.volume, of=copied.of, size_bytes=copied.size_bytes))
     base = machine.volumes[action.disk][2]
     machine.volumes.setdefault(action.volume, (action.vm, action.size_bytes, base))
     machine.written.setdefault(action.volume, machine.written[action.disk])

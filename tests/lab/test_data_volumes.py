@@ -110,6 +110,26 @@ def test_what_was_on_a_volume_comes_back_and_is_on_a_new_one(enrolled: Enrolled,
     assert read(enrolled, "first") == "before"
 
 
+def test_a_disk_and_a_volume_come_back_as_they_were_at_one_moment(enrolled: Enrolled, volume: str) -> None:
+    """A guest writes one number after the other, to its volume first and then to its disk: never is the disk ahead."""
+    product, own = enrolled.product, "/dev/vda"
+    product.ok(*enrolled.request("first", "--volume", volume, "--ssh-key", enrolled.public_key))
+    data, at = disk_of(enrolled, "first"), "bs=1M conv=sync,fsync 2>/dev/null"
+    loop = f"while :; do i=$((i+1)); echo $i | dd of={data} seek={FAR} {at}; echo $i | dd of={own} seek=200 {at}; done"
+    enrolled.in_guest("first", f"(i=0; {loop}) </dev/null >/dev/null 2>&1 & sleep 3")
+    product.ok("vm", "snapshot", "create", "first", "both", "--volumes")
+    assert product.json("volume", "snapshot", "list", volume)[0]["taken_with"] == "first/both"
+    product.refused(5, "volume", "snapshot", "delete", volume, "both", "--yes")
+    product.ok("stop-vm", "first", "--force")
+    product.ok("vm", "snapshot", "restore", "first", "both", "--yes")
+    product.ok("start-vm", "first")
+    read_disk = f"dd if={own} bs=1M skip=200 count=1 2>/dev/null | tr -d '\\0'"
+    on_volume, on_disk = int(read(enrolled, "first")), int(enrolled.in_guest("first", read_disk))
+    assert on_volume - on_disk in {0, 1}, (on_volume, on_disk)
+    product.ok("vm", "snapshot", "delete", "first", "both", "--yes")
+    assert len(enrolled.shell(FILES).split()) == 1
+
+
 def eventually(enrolled: Enrolled, vm: str, command: str, wanted: str) -> None:
     """The guest's kernel finds what was plugged in, some tenths of a second later."""
     deadline = time.monotonic() + 30

@@ -14,6 +14,7 @@ from tests.operations.suspending import delete, running
 
 NAME = "before"
 GROWN = 8 * GIB
+VOLUMES = ("data", "logs")
 
 
 def stopped(host: str) -> Callable[[ControlPlane], None]:
@@ -36,6 +37,33 @@ def with_snapshot(prepare_vm: Callable[[ControlPlane], None]) -> Callable[[Contr
 
 def take(plane: ControlPlane, name: str = NAME) -> str | None:
     return plane.services.disk_snapshots.create("default", "train", name).operation
+
+
+def take_all(plane: ControlPlane, name: str = NAME) -> str | None:
+    """Also of its volumes, at the same moment."""
+    return plane.services.disk_snapshots.create("default", "train", name, volumes=True).operation
+
+
+def with_volumes(prepare_vm: Callable[[ControlPlane], None]) -> Callable[[ControlPlane], None]:
+    """It writes two data volumes."""
+
+    def prepare(plane: ControlPlane) -> None:
+        prepare_vm(plane)
+        for volume in VOLUMES:
+            plane.services.volumes.create("default", volume, GIB)
+            plane.services.volumes.attach("default", volume, "train")
+            plane.engine.drain()
+
+    return prepare
+
+
+def with_all_taken(prepare_vm: Callable[[ControlPlane], None]) -> Callable[[ControlPlane], None]:
+    def prepare(plane: ControlPlane) -> None:
+        with_volumes(prepare_vm)(plane)
+        take_all(plane)
+        plane.engine.drain()
+
+    return prepare
 
 
 def grow(plane: ControlPlane) -> str | None:
@@ -62,6 +90,10 @@ def copy_of(name: str = "twin") -> CreateVm:
 CASES: tuple[Case, ...] = (
     ("snapshot of running", "create_snapshot", running(L40S_HOST), take),
     ("snapshot of stopped", "create_snapshot", stopped(T4_HOST), take),
+    ("snapshot of running with volumes", "create_snapshot", with_volumes(running(L40S_HOST)), take_all),
+    ("snapshot of stopped with volumes", "create_snapshot", with_volumes(stopped(T4_HOST)), take_all),
+    ("delete snapshot with volumes", "delete_snapshot", with_all_taken(running(T4_HOST)), remove),
+    ("restore snapshot with volumes", "restore_snapshot", with_all_taken(stopped(L40S_HOST)), restore),
     ("delete snapshot", "delete_snapshot", with_snapshot(running(T4_HOST)), remove),
     ("restore snapshot", "restore_snapshot", with_snapshot(stopped(L40S_HOST)), restore),
     ("image of snapshot", "create_image", with_snapshot(running(T4_HOST)), make_image),

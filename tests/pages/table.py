@@ -270,6 +270,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl image remove trained --tenant snapshots --yes",
             "vgpuctl volume delete twin --yes",
             "vgpuctl volume delete data --yes",
+            "vgpuctl volume delete tables --yes",
         ),
     ),
     "docs/howto/share-disks.md": Page(

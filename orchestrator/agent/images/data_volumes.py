@@ -18,6 +18,7 @@ from orchestrator.agent.images.pools import MountedPools
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.open_files import open_below
+from orchestrator.core.actions.disk_snapshots import CopiedVolume
 from orchestrator.core.actions.host_actions import (
     ActionResult,
 )
@@ -101,6 +102,20 @@ class DataVolumes:
             quiesced = self._copy_to(part, action.of, action.size_bytes, copy)
         return ActionResult(changed=True, quiesced=quiesced)
 
+    @contextmanager
+    def beside_disk(self, copied: CopiedVolume) -> Iterator[tuple[Path, Path]]:
+        """The file that is copied, and one that becomes the copy of it once all has gone well. One that is there is of
+        an attempt that did not make all. Raises as :meth:`copy`."""
+        volume, path = id_in(copied.volume), self._path(copied.volume)
+        _check_size(copied.size_bytes)
+        _check_plain(copied.volume, copied.of)
+        if path.exists() or path.is_symlink():
+            self._check_ours(copied.volume)
+            files.remove(path)
+        with self._owned(path, volume), files.written_whole(path, mode=0o600) as part:
+            yield self._source(copied.of, copied.size_bytes, part), part
+            os.truncate(part, copied.size_bytes)
+
     def replace(self, action: ReplaceDataVolume, copy: CopyFile) -> ActionResult:
         """Done again it is the same once more.
 
@@ -126,14 +141,18 @@ class DataVolumes:
         return ActionResult(changed=True)
 
     def _copy_to(self, part: Path, of: str, size_bytes: int, copy: CopyFile) -> str:
+        quiesced = copy(self.user(of), self._source(of, size_bytes, part), part)
+        os.truncate(part, size_bytes)
+        return quiesced
+
+    def _source(self, of: str, size_bytes: int, part: Path) -> Path:
+        """That may be copied to ``part``."""
         source = self._existing(of)
         self._check_no_other(source)
         if source.stat().st_size > size_bytes:
             raise Conflict("volume.differs", "what is copied is larger", hint="look at the host", details=of)
         files.check_free(part.parent, files.taken(source))
-        quiesced = copy(self.user(of), source, part)
-        os.truncate(part, size_bytes)
-        return quiesced
+        return source
 
     @contextmanager
     def _owned(self, path: Path, volume: str) -> Iterator[None]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,15 @@ _ABORT_S: Final = 30.0
 
 
 @dataclass(frozen=True)
+class _Copied:
+    """``part``: a file of that format, which is there and empty."""
+
+    disk: Path
+    part: Path
+    kind: ImageFormat
+
+
+@dataclass(frozen=True)
 class SnapshotsOfDisks:
     """The ledger has each file as a volume of its VM, and notes what the VM was when it was taken. ``ended``: set when
     nobody wants a copy any more; it is given up then, whatever is raised."""
@@ -77,18 +86,23 @@ class SnapshotsOfDisks:
         self._check_free(disk, base)
         taken_of: TakenOf = "running" if self.domains.is_active(action.vm) else "stopped"
         quiesced = ""
-        with (
-            self.storage.owned("volume", target, action.vm, taken_of),
-            files.written_whole(target, mode=0o600) as part,
-        ):
+        limit = action.limit_s
+        with ExitStack() as files_made:  # the disk's last: where that is, all are
+            files_made.enter_context(self.storage.owned("volume", target, action.vm, taken_of))
+            part = files_made.enter_context(files.written_whole(target, mode=0o600))
+            data = [files_made.enter_context(self.storage.data.beside_disk(copied)) for copied in action.volumes]
             if taken_of == "running":
                 create_empty(part, size_bytes=action.size_bytes)
-                quiesced = self._copy_running(action.vm, disk, part, "qcow2", action.limit_s, ended)
+                for source, copy in data:
+                    make_raw(copy, source.stat().st_size)
+                disks = (_Copied(disk, part, "qcow2"), *(_Copied(source, copy, "raw") for source, copy in data))
+                quiesced = self._copy_running(action.vm, disks, limit, ended)
                 self.ledger.claim(_key(target), action.vm, detail=f"{taken_of} {quiesced}")
             else:
                 self.storage.check_closed(disk, "volume")
-                limit = action.limit_s
                 copy_overlay(disk, part, base=base, base_format=image_format_of(base), limit_s=limit, ended=ended)
+                for source, copy in data:
+                    copy_raw(source, copy, limit_s=limit, ended=ended)
         return ActionResult(changed=True, message=taken_of, quiesced=quiesced)
 
     def copy(self, action: CopySnapshot, ended: threading.Event) -> ActionResult:
@@ -215,22 +229,19 @@ class SnapshotsOfDisks:
         def copy(vm: str | None, source: Path, part: Path) -> str:
             if vm is not None and self.domains.is_active(vm):
                 make_raw(part, source.stat().st_size)
-                return self._copy_running(vm, source, part, "raw", action.limit_s, ended)
+                return self._copy_running(vm, (_Copied(source, part, "raw"),), action.limit_s, ended)
             copy_raw(source, part, limit_s=action.limit_s, ended=ended)
             return ""
 
         return copy
 
-    def _copy_running(
-        self, vm: str, disk: Path, part: Path, kind: ImageFormat, limit_s: int, ended: threading.Event
-    ) -> str:
-        """As the disk is when it begins, to a file of that format which is there and empty. How it was with the guest's
-        file systems then."""
+    def _copy_running(self, vm: str, disks: Sequence[_Copied], limit_s: int, ended: threading.Event) -> str:
+        """As the disks are when it begins, all at the same moment. How it was with the guest's file systems then."""
         self._end_backup(vm)
         try:
             quiesced = GuestAgents(self.domains, self.ledger).quiesce(
                 vm,
-                lambda: self.domains.on_own_domain(vm, lambda domain: _begin(domain, str(disk), part, kind), **_FAILED),
+                lambda: self.domains.on_own_domain(vm, lambda domain: _begin(domain, disks), **_FAILED),
             )
             self._wait(vm, limit_s, ended)
         except BaseException:
@@ -265,16 +276,20 @@ def _failed(details: str) -> Fatal:
     return Fatal(_FAILED["code"], _FAILED["message"], hint=_FAILED["hint"], details=details)
 
 
-def _begin(domain: Any, disk: str, part: Path, kind: ImageFormat) -> None:
+def _begin(domain: Any, copied: Sequence[_Copied]) -> None:
     root = ET.fromstring(domain.XMLDesc(0))  # noqa: S314 - libvirt's own
-    of_file = [item for item in root.iterfind("devices/disk") if _attribute(item, "source", "file") == disk]
-    names = [_attribute(item, "target", "dev") for item in of_file]
-    if len(names) != 1:
-        raise _failed(f"the domain has {len(names)} disks that are {disk}")
     backup = ET.Element("domainbackup", mode="push")
-    of_disk = ET.SubElement(ET.SubElement(backup, "disks"), "disk", name=names[0], backup="yes", type="file")
-    ET.SubElement(of_disk, "driver", type=kind)
-    ET.SubElement(of_disk, "target", file=str(part))
+    disks = ET.SubElement(backup, "disks")
+    for each in copied:
+        of_file = [
+            item for item in root.iterfind("devices/disk") if _attribute(item, "source", "file") == str(each.disk)
+        ]
+        names = [_attribute(item, "target", "dev") for item in of_file]
+        if len(names) != 1:
+            raise _failed(f"the domain has {len(names)} disks that are {each.disk}")
+        of_disk = ET.SubElement(disks, "disk", name=names[0], backup="yes", type="file")
+        ET.SubElement(of_disk, "driver", type=each.kind)
+        ET.SubElement(of_disk, "target", file=str(each.part))
     domain.backupBegin(ET.tostring(backup, encoding="unicode"), None, libvirt.VIR_DOMAIN_BACKUP_BEGIN_REUSE_EXTERNAL)
 
 

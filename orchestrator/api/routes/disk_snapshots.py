@@ -17,10 +17,19 @@ from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 
 
 class CreateSnapshotBody(StrictForm, example={"name": "before-upgrade"}):
+    """A snapshot of a data volume."""
+
+    name: Name
+    """What it is called."""
+
+
+class CreateDiskSnapshotBody(StrictForm, example={"name": "before-upgrade", "volumes": True}):
     """A snapshot of a VM's disk."""
 
     name: Name
     """What it is called."""
+    volumes: bool = False
+    """Whether the data volumes that the VM writes are copied at the same moment."""
 
 
 class CreateImageBody(StrictForm, example={"name": "trained"}):
@@ -57,18 +66,18 @@ def list_snapshots(name: VmInPath, services: ServicesOf, tenant: TenantOf = DEFA
 
 @router.post("/{name}/snapshots", status_code=202)
 def create_snapshot(
-    response: Response, name: VmInPath, body: CreateSnapshotBody, services: ServicesOf,
+    response: Response, name: VmInPath, body: CreateDiskSnapshotBody, services: ServicesOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:  # fmt: skip
     """Take a snapshot of a VM's disk. Of one that runs ``quiesced`` says how."""
-    return started(response, services.disk_snapshots.create(tenant, name, body.name))
+    return started(response, services.disk_snapshots.create(tenant, name, body.name, volumes=body.volumes))
 
 
 @router.delete("/{name}/snapshots/{snapshot}", status_code=202)
 def delete_snapshot(
     response: Response, name: VmInPath, snapshot: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
-    """Delete a snapshot. The VM's disk stays as it is."""
+    """Delete a snapshot, with those of volumes. The VM's disk stays as it is."""
     return started(response, services.disk_snapshots.delete(tenant, name, snapshot))
 
 
@@ -76,7 +85,7 @@ def delete_snapshot(
 def restore_snapshot(
     response: Response, name: VmInPath, snapshot: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
-    """Put a snapshot in the place of a stopped VM's disk. What was written since is gone; the snapshot stays."""
+    """Put a snapshot in the place of a stopped VM's disk. Those of volumes too; what was written since is gone."""
     return started(response, services.disk_snapshots.restore(tenant, name, snapshot))
 
 

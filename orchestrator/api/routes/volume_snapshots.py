@@ -49,10 +49,13 @@ class VolumeSnapshotAnswer(AnswerBody):
     """Whether the guest's file systems were frozen then: yes, no guest agent, or guest agent refused, and why; null: no
     VM ran that had the volume, or that is not known."""
     created_at: Moment
+    taken_with: str | None
+    """VM/SNAPSHOT of a disk that it was taken with at one moment, and with which it goes; null: it was taken alone, or
+    the VM is gone."""
 
     @classmethod
-    def of(cls, snapshot: Volume) -> VolumeSnapshotAnswer:
-        return cls.copied(snapshot, name=snapshot.name.rpartition("/")[2])
+    def of(cls, snapshot: Volume, taken_with: str | None = None) -> VolumeSnapshotAnswer:
+        return cls.copied(snapshot, name=snapshot.name.rpartition("/")[2], taken_with=taken_with)
 
 
 router = APIRouter(prefix="/volumes", tags=["volumes"])
@@ -63,7 +66,8 @@ def list_snapshots(
     name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> list[VolumeSnapshotAnswer]:
     """List the snapshots of a volume. Oldest first."""
-    return [VolumeSnapshotAnswer.of(each) for each in services.volume_snapshots.list(tenant, name)]
+    snapshots, taken_with = services.volume_snapshots.list(tenant, name), services.volume_snapshots.taken_with(tenant)
+    return [VolumeSnapshotAnswer.of(each, taken_with.get(each.id)) for each in snapshots]
 
 
 @router.post("/{name}/snapshots", status_code=202)

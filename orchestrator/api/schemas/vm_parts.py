@@ -18,6 +18,7 @@ from orchestrator.core.hosts.nic import NicPlace
 from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.core.vms.network import short_name, tenant_of
 from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import short_of
 from orchestrator.services.maintenance.waits import PlannedMaintenance
 
 
@@ -74,11 +75,14 @@ class DiskSnapshotAnswer(AnswerBody, copies=DiskSnapshot):
     """What was on a VM's disk at one moment."""
 
     created_at: datetime
+    volumes: tuple[str, ...]
+    """Data volumes that were copied at the same moment; each has a snapshot of that name."""
 
 
 def snapshot_members(snapshot: DiskSnapshot) -> dict[str, object]:
     """Of a :class:`DiskSnapshotAnswer`."""
-    return asdict(snapshot) | {"created_at": moment(snapshot.created_at)}
+    names = tuple(map(short_of, snapshot.volumes))
+    return asdict(snapshot) | {"created_at": moment(snapshot.created_at), "volumes": names}
 
 
 class ChooseMaintenanceBody(StrictForm, example={"at": "2026-12-01T22:00Z"}):

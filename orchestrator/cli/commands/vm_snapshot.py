@@ -29,19 +29,28 @@ COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     Column("TAKEN", taken),
     size("SIZE", "size_bytes"),
+    Column("VOLUMES", lambda row: ", ".join(row.get("volumes") or ()) or "-"),
     age(),
 )
 
 
+Volumes = Annotated[
+    bool, typer.Option("--volumes", help="Also of the data volumes that it writes, at the same moment.")
+]
+
+
 @app.command("create")
-def create(ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", wait: Wait = True) -> None:
+def create(
+    ctx: typer.Context, name: Name, snapshot: Snapshot, volumes: Volumes = False, tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:  # fmt: skip
     """Take a snapshot of a VM's disk; it may run meanwhile.
 
     Of one that runs its guest agent freezes the file systems for a moment; without one it is what a power cut would
-    have left. Data volumes and memory are not part of it.
+    have left. Memory is not part of it, and data volumes are with --volumes.
     """
     session = session_of(ctx)
-    finish(session, session.client.create_snapshot(name, tenant, snapshot), tenant, wait=wait)
+    finish(session, session.client.create_snapshot(name, tenant, snapshot, volumes=volumes), tenant, wait=wait)
 
 
 @app.command("list")
@@ -55,7 +64,7 @@ def list_snapshots(ctx: typer.Context, name: Name, tenant: Tenant = "default", s
 def delete(
     ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
 ) -> None:
-    """Delete a snapshot; the disk stays as it is."""
+    """Delete a snapshot, with those of volumes that were taken then; the disk stays as it is."""
     session = session_of(ctx)
     confirm("delete snapshot", [snapshot], yes=yes)
     finish(session, session.client.delete_snapshot(name, tenant, snapshot), tenant, wait=wait)
@@ -65,10 +74,12 @@ def delete(
 def restore(
     ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
 ) -> None:
-    """Put a stopped VM's disk back to a snapshot, which stays.
+    """Put a stopped VM's disk back to a snapshot, which stays, and data volumes of which it was taken too.
 
-    What was written to the disk since is gone.
+    What was written since is gone.
     """
     session = session_of(ctx)
-    confirm("replace the disk of VM", [name], yes=yes)
+    taken_of = next((each for each in session.client.snapshots(name, tenant) if each["name"] == snapshot), None)
+    volumes = list((taken_of or {}).get("volumes") or ())
+    confirm(f"replace the disk {'and data volumes ' if volumes else ''}of VM", [name], yes=yes)
     finish(session, session.client.restore_snapshot(name, tenant, snapshot), tenant, wait=wait)

@@ -12,12 +12,18 @@ from orchestrator.cli.commands.volume_parts import Name, finish
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.parameters import Sort, Tenant, Wait
 from orchestrator.cli.session import format_of, session_of
-from orchestrator.cli.table import Fit, age, field, show_list, size
+from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
 
 app = new_group("Snapshots of a data volume: what was on it, to go back to.")
 
-COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), size("SIZE", "size_bytes"), field("STATE", "state"), age())
+COLUMNS: Final = (
+    field("NAME", "name", Fit.WHOLE),
+    size("SIZE", "size_bytes"),
+    field("STATE", "state"),
+    Column("WITH", lambda row: row.get("taken_with") or "-"),
+    age(),
+)
 
 
 @app.command("create")

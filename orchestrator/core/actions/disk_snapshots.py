@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from orchestrator.core.actions.host_actions import DeleteVolume, HostAction
+
+BYTES_PER_S: Final = 50_000_000
+"""Of a disk that is slow for hosts with GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +22,8 @@ class LongCopy(HostAction):
 
     @property
     def limit_s(self) -> int:
-        """Seconds that it may take: a disk that is slow for hosts with GPUs has 50 MB/s."""
-        return 300 + self.size_bytes // 50_000_000
+        """Seconds that it may take."""
+        return 300 + self.size_bytes // BYTES_PER_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +38,27 @@ class CopiesDisk(LongCopy):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopiedVolume:
+    """A data volume of a VM that is copied at the same moment as its disk."""
+
+    volume: str
+    """File name of the copy: a data volume that is no VM's."""
+    of: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class TakeSnapshot(CopiesDisk):
     """Copy what is on the disk at one moment to a file, while the VM runs or is stopped; the result's message says
-    which. One that is there is left as it is. Refused while nothing has changed where there is no room."""
+    which. One that is there is left as it is. Refused while nothing has changed where there is no room. All copies are
+    made, or none is there."""
+
+    volumes: tuple[CopiedVolume, ...] = ()
+
+    @property
+    def limit_s(self) -> int:
+        """For all of them."""
+        return super().limit_s + sum(copied.size_bytes for copied in self.volumes) // BYTES_PER_S
 
     def inverse(self) -> HostAction:
         return DeleteVolume(vm=self.vm, volume=self.volume)

@@ -42,6 +42,8 @@ class DiskSnapshot:
     quiesced: str | None = None
     """Whether the guest's file systems were frozen at that moment: ``yes``, ``no guest agent``, or ``guest agent
     refused: `` and why. None: the VM was stopped, or its host's agent is too old to say."""
+    volumes: tuple[str, ...] = ()
+    """Data volumes that were copied at the same moment: ``name.id``, the volume's name and its snapshot's id."""
 
 
 @dataclass(frozen=True, kw_only=True)

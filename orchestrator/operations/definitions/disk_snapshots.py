@@ -16,7 +16,7 @@ CREATE_SNAPSHOT = Definition(
 
 DELETE_SNAPSHOT = Definition(
     kind="delete_snapshot",
-    steps=(disk_snapshots.CHECKED, disk_snapshots.DELETE),
+    steps=(disk_snapshots.CHECKED, disk_snapshots.DELETE, disk_snapshots.DELETE_VOLUMES),
     stuck=lambda _: None,
     abandoned=disk_snapshots.forget,
     forward_only=True,
@@ -25,7 +25,13 @@ DELETE_SNAPSHOT = Definition(
 
 RESTORE_SNAPSHOT = Definition(
     kind="restore_snapshot",
-    steps=(disk_snapshots.COPY_CLAIMED, disk_snapshots.COPY_BACK, disk_snapshots.COPIED, disk_snapshots.RESTORE),
+    steps=(
+        disk_snapshots.COPY_CLAIMED,
+        disk_snapshots.COPY_BACK,
+        disk_snapshots.COPIED,
+        disk_snapshots.RESTORE,
+        disk_snapshots.RESTORE_VOLUMES,
+    ),
     stuck=vm_record.mark_stuck,
     abandoned=disk_snapshots.stopped_without_copy,
     no_return=disk_snapshots.COPIED,

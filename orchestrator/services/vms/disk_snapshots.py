@@ -7,18 +7,22 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.names import check_name
+from orchestrator.core.tenancy.quota import volume_amounts
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, find_snapshot
 from orchestrator.core.vms.image import check_one_more, stored_name
 from orchestrator.core.vms.vm import Vm
+from orchestrator.operations.steps.disk_snapshots import CopyOfVolume
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import Started
-from orchestrator.services.tenancy.quotas import more_within_quota, within_quota
+from orchestrator.services.tenancy.quotas import more_within_quota
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vm_volumes import check_may_change
+from orchestrator.services.vms.volume_snapshots import VolumeSnapshots
+from orchestrator.services.vms.volumes import VolumeService
 from orchestrator.store.database import Store
 from orchestrator.store.records import ClaimLost
 from orchestrator.store.transaction import Transaction
@@ -37,30 +41,40 @@ class VmSnapshots:
         with self.store.read() as tx:
             return known_vm(tx, tenant, vm_name).snapshots
 
-    def create(self, tenant: str, vm_name: str, name: str) -> Started:
-        """Of one that runs, or is stopped.
+    @property
+    def _of_volumes(self) -> VolumeSnapshots:
+        return VolumeSnapshots(volumes=VolumeService(store=self.store, engine=self.engine, planner=self.planner))
+
+    def create(self, tenant: str, vm_name: str, name: str, *, volumes: bool = False) -> Started:
+        """Of one that runs, or is stopped. ``volumes``: at the same moment of the data volumes that it writes.
 
         :raises NotFound: ``vm.unknown``; :raises InvalidInput: ``snapshot.name_invalid``
         :raises Conflict: ``vm.busy``, ``vm.suspended``, ``vm.adopted``, ``snapshot.exists``, ``snapshot.too_many``,
-            ``snapshot.in_pool``
-        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+            ``snapshot.in_pool``, and of volumes ``volume.encrypted``, ``volume.busy``
+        :raises QuotaExceeded: ``quota.exceeded``
+        :raises NoCapacity: ``host.disk``, ``volume.no_capacity``, ``pool.full``"""
         check_name(name, what="snapshot")
         with self.planner.index.current() as fleet, self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
             check_may_change(vm)
             check_settled(tx, vm)
-            vm, made = self.claim(tx, fleet, vm, name)
-            started = self.begin(tx, "create_snapshot", vm, made)
+            copies = self._of_volumes.with_disk(tx, vm, name) if volumes else ()
+            vm, made = self.claim(tx, fleet, vm, name, copies)
+            started = self.begin(tx, "create_snapshot", vm, made, _inputs(copies))
         return self._submitted(started)
 
-    def claim(self, tx: Transaction, fleet: FleetIndex, vm: Vm, name: str) -> tuple[Vm, DiskSnapshot]:
-        """The VM with one that is still to be taken, for which there is room.
+    def claim(
+        self, tx: Transaction, fleet: FleetIndex, vm: Vm, name: str, copies: tuple[CopyOfVolume, ...] = ()
+    ) -> tuple[Vm, DiskSnapshot]:
+        """The VM with one that is still to be taken, for which there is room. ``copies``: taken with it.
 
         :raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
         _check_one_more(vm, name)
-        made = self._drawn(vm, name)
-        within_quota(tx, replace(vm, snapshots=(*vm.snapshots, made)), vm)
+        volumes = tuple(f"{copy.made.name.partition('/')[0]}.{copy.made.id}" for copy in copies)
+        made = replace(self._drawn(vm, name), volumes=volumes)
+        size = made.size_bytes + sum(copy.made.size_bytes for copy in copies)
+        more_within_quota(tx, vm.spec.tenant, volume_amounts(size))
         return self._added(tx, fleet, vm, made), made
 
     def claim_copy(self, tx: Transaction, fleet: FleetIndex, vm: Vm) -> tuple[Vm, DiskSnapshot]:
@@ -93,24 +107,28 @@ class VmSnapshots:
             vm = known_vm(tx, tenant, vm_name)
             snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
             check_settled(tx, vm)
-            started = self.begin(tx, "delete_snapshot", vm, snapshot)
+            copies = self._of_volumes.to_delete(tx, snapshot)
+            started = self.begin(tx, "delete_snapshot", vm, snapshot, _inputs(copies))
         return self._submitted(started)
 
     def restore(self, tenant: str, vm_name: str, name: str) -> Started:
-        """What was written to the VM's disk since is gone. The snapshot stays. Until it is done, what is copied is one
-        more that is unfinished, and has its room on the host whatever the tenant's quota is.
+        """What was written to the VM's disk since is gone, and to the volumes that it was taken of. The snapshot stays.
+        Until it is done, what is copied is one more that is unfinished, and has its room on the host whatever the
+        tenant's quota is.
 
         :raises NotFound: ``vm.unknown``, ``snapshot.unknown``
-        :raises Conflict: ``vm.busy``: it runs; ``vm.suspended``, ``snapshot.unfinished``
-        :raises NoCapacity: ``host.disk``"""
+        :raises Conflict: ``vm.busy``: it runs; ``vm.suspended``, ``snapshot.unfinished``, ``volume.not_attached``,
+            ``volume.busy``
+        :raises NoCapacity: ``host.disk``, ``volume.no_capacity``, ``pool.full``"""
         with self.planner.index.current() as fleet, self.store.begin() as tx:
             vm = known_vm(tx, tenant, vm_name)
             snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
             check_state(vm, "stopped")
             check_idle(tx, vm)
             snapshot = taken_snapshot(vm, name)
+            copies = self._of_volumes.to_put_back(tx, vm, snapshot)
             vm, copy = self.claim_copy(tx, fleet, vm)
-            started = self.begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id})
+            started = self.begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id, **_inputs(copies)})
         return self._submitted(started)
 
     def image(self, tenant: str, vm_name: str, name: str, image: str) -> Started:
@@ -145,6 +163,13 @@ class VmSnapshots:
     def _submitted(self, started: Started) -> Started:
         self.engine.submit(str(started.operation))
         return started
+
+
+def _inputs(copies: tuple[CopyOfVolume, ...]) -> dict[str, object]:
+    """Of an operation. ``copy_ids``: for who looks for the operation by one of them."""
+    if not copies:
+        return {}
+    return {"copies": [copy.fields() for copy in copies], "copy_ids": " ".join(copy.made.id for copy in copies)}
 
 
 def taken_snapshot(vm: Vm, name: str) -> DiskSnapshot:

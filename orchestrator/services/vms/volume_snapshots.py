@@ -10,8 +10,10 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.names import check_name, near
 from orchestrator.core.units import show_size
+from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume
+from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume, id_of, is_reader, short_of
+from orchestrator.operations.steps.disk_snapshots import CopyOfVolume
 from orchestrator.services.begin import held_by, new_operation, record
 from orchestrator.services.messages import Started
 from orchestrator.services.pools import check_pool_has, reaching
@@ -52,9 +54,16 @@ class VolumeSnapshots:
         return self._submitted(started)
 
     def delete(self, tenant: str, name: str, snapshot: str) -> Started:
-        """:raises NotFound: ``volume.unknown``, ``snapshot.unknown``; :raises Conflict: ``volume.busy``"""
+        """:raises NotFound: ``volume.unknown``, ``snapshot.unknown``
+        :raises Conflict: ``volume.busy``; ``snapshot.with_disk``: it goes with that of a VM's disk"""
         with self.volumes.store.read() as tx:
             known = _find(tx, known_volume(tx, tenant, name), snapshot)
+            vm, _, whole = _taken_with(tx, tenant).get(known.id, "").partition("/")
+        if whole:
+            hint = f"'vgpuctl vm snapshot delete {vm} {whole} --tenant {tenant}' deletes all that were taken then"
+            raise Conflict(
+                "snapshot.with_disk", f"snapshot {known.name} was taken with {whole} of VM {vm}'s disk", hint=hint
+            )
         return self.volumes.delete(tenant, known.name)
 
     def restore(self, tenant: str, name: str, snapshot: str) -> Started:
@@ -107,6 +116,49 @@ class VolumeSnapshots:
             self._add(tx, made)
             started = self._begin(tx, "copy_volume", made, source.host or host, made, {"of": source.file})
         return self._submitted(started)
+
+    def with_disk(self, tx: Transaction, vm: Vm, snapshot: str) -> tuple[CopyOfVolume, ...]:
+        """One of each data volume that the VM writes, which is still to be taken. Raises as :meth:`create`."""
+        return tuple(self._claimed(tx, short_of(item), vm, snapshot) for item in vm.spec.volumes if not is_reader(item))
+
+    def _claimed(self, tx: Transaction, name: str, vm: Vm, snapshot: str) -> CopyOfVolume:
+        volume, _ = _known(tx, vm.spec.tenant, name)
+        _check_one_more(tx, volume, snapshot)
+        made = self._snapshot(volume, f"{volume.name}/{snapshot}")
+        check_fits(tx, made)
+        self._add(tx, made)
+        return CopyOfVolume(made, volume.file)
+
+    def to_put_back(self, tx: Transaction, vm: Vm, snapshot: DiskSnapshot) -> tuple[CopyOfVolume, ...]:
+        """Room for what is put in the place of the volumes that it was taken of. Raises as :meth:`restore`, and
+
+        :raises Conflict: ``volume.not_attached``: the VM has one of them no more"""
+        return tuple(self._claimed_copy(tx, vm, short_of(item), snapshot.name) for item in snapshot.volumes)
+
+    def _claimed_copy(self, tx: Transaction, vm: Vm, name: str, snapshot: str) -> CopyOfVolume:
+        volume, has = _known(tx, vm.spec.tenant, name)
+        if has is None or has.id != vm.id:
+            hint = f"'vgpuctl volume attach {name} {vm.spec.name} --tenant {vm.spec.tenant}' attaches it"
+            raise Conflict("volume.not_attached", f"volume {name} is not attached to VM {vm.spec.name}", hint=hint)
+        source, made = _taken(tx, volume, snapshot), self._snapshot(volume, "")
+        check_pool_has(tx, made.pool, made.size_bytes)
+        self._add(tx, made)
+        return CopyOfVolume(made, source.file, volume.file)
+
+    def to_delete(self, tx: Transaction, snapshot: DiskSnapshot) -> tuple[CopyOfVolume, ...]:
+        """Those that were taken with it, which nothing reads now, nor from now on.
+
+        :raises Conflict: ``volume.busy``"""
+        taken = [volume for item in snapshot.volumes if (volume := tx.volumes.find_id(id_of(item))) is not None]
+        for volume in taken:
+            check_untouched(tx, volume)
+            tx.volumes.deleting(volume.id)
+        return tuple(CopyOfVolume(volume, "") for volume in taken)
+
+    def taken_with(self, tenant: str) -> dict[str, str]:
+        """``VM/SNAPSHOT`` that it was taken with, by the id of each snapshot of a volume that was."""
+        with self.volumes.store.read() as tx:
+            return _taken_with(tx, tenant)
 
     def _host(self, tenant: str, name: str) -> str:
         """Where it can be copied: on its VM's host, which has it open; in a pool, on any that reaches it."""
@@ -163,6 +215,15 @@ def _known(tx: Transaction, tenant: str, name: str) -> tuple[Volume, Vm | None]:
         raise Conflict("volume.empty", f"no VM has had volume {volume.name}: nothing is on it", hint=hint)
     check_untouched(tx, volume)
     return volume, None if volume.vm is None else tx.vms.find_id(volume.vm)
+
+
+def _taken_with(tx: Transaction, tenant: str) -> dict[str, str]:
+    return {
+        id_of(item): f"{vm.spec.name}/{snapshot.name}"
+        for vm in tx.vms.list(tenant=tenant)
+        for snapshot in vm.snapshots
+        for item in snapshot.volumes
+    }
 
 
 def _find(tx: Transaction, volume: Volume, name: str) -> Volume:

@@ -110,6 +110,7 @@ _NAME: Final = Typed("name", "Name")
 _TENANT: Final = Typed("tenant", "Tenant")
 _VM: Final = Typed("vm", "VM")
 _READ_ONLY: Final = "read-only"
+_AND_VOLUMES: Final = "its disk and data volumes"
 
 
 def _deletion(name: str, route: str, text: str = "Delete", **more: Any) -> ListAct:
@@ -158,10 +159,13 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             "take",
             "Take a snapshot of its disk",
             "POST /v1/vms/{name}/snapshots",
-            (Typed("snapshot", "Name of the snapshot"),),
+            (
+                Typed("snapshot", "Name of the snapshot"),
+                Typed("volumes", "Of", lambda text: text == _AND_VOLUMES, ("its disk", _AND_VOLUMES)),
+            ),
             ("tenant",),
             of_list=True,
-            body=lambda given: {"name": given["snapshot"]},
+            body=lambda given: {"name": given["snapshot"], "volumes": bool(given.get("volumes"))},
         ),
         ListAct(
             "grow",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,10 +244,11 @@ def test_a_volume_that_its_vm_writes_is_copied_by_libvirt(bench: Bench, monkeypa
     fill(volume, b"first")
     asked: list[tuple[Path, str, int]] = []
 
-    def copies(self: SnapshotsOfDisks, vm: str, disk: Path, part: Path, *how: object) -> None:
+    def copies(self: SnapshotsOfDisks, vm: str, disks: Any, *_: object) -> None:
         assert vm == bench.vm
-        asked.append((disk, str(how[0]), part.stat().st_size))
-        fill(part, b"as it was")
+        (only,) = disks
+        asked.append((only.disk, only.kind, only.part.stat().st_size))
+        fill(only.part, b"as it was")
 
     monkeypatch.setattr(SnapshotsOfDisks, "_copy_running", copies)
     monkeypatch.setattr(type(bench.domains), "is_active", lambda *_: True)
