@@ -20,6 +20,7 @@ class GpuFabric:
     """How a GPU is joined to others over NVLink, as its driver says (nvml.h, nvmlGpuFabricInfoV_t)."""
 
     state: FabricState
+    """How far it is in joining its fabric: not_started, in_progress, completed, or failed: it ended in an error."""
     cluster: str | None
     """UUID of what its NVLink domain is in; None: the driver tells none, as on a single baseboard."""
     clique: int
