@@ -94,13 +94,14 @@ class Snapshots(Suspension):
     def list(self, tenant: str, name: str) -> tuple[DiskSnapshot, ...]:
         return self._known(tenant, name).snapshots
 
-    def create(self, tenant: str, name: str, snapshot: str) -> Started:
+    def create(self, tenant: str, name: str, snapshot: str, *, volumes: bool = False) -> Started:
         vm = self._known(tenant, name)
         if any(one.name == snapshot for one in vm.snapshots):
             raise Conflict("snapshot.exists", "there is one", hint=f"'vgpuctl vm snapshot list {name}' shows it")
         taken = DiskSnapshot(
             id=f"{len(vm.snapshots):032}", name=snapshot, size_bytes=vm.spec.disk_bytes, created_at=0.0,
             taken_of="running" if vm.state == "running" else "stopped",
+            volumes=(f"data.{vm.id}", f"logs.{vm.id}") if volumes else (),
         )  # fmt: skip
         return self._change("create_snapshot", tenant, name, {"snapshots": (*vm.snapshots, taken)})
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,8 @@ def test_all_are_taken_at_once_and_say_that_they_belong_together(plane: ControlP
     with_disk = plane.services.volume_snapshots.taken_with("default")
     assert with_disk == {each.id: f"train/{NAME}" for each in taken}
     for volume in VOLUMES:
-        error = refused(
-            "snapshot.with_disk", lambda v=volume: plane.services.volume_snapshots.delete("default", v, NAME)
-        )
+        delete = partial(plane.services.volume_snapshots.delete, "default", volume, NAME)
+        error = refused("snapshot.with_disk", delete)
         assert f"vgpuctl vm snapshot delete train {NAME}" in str(error.hint)
     done(plane, own.remove(plane))
     nothing_is_left(plane)

@@ -120,6 +120,12 @@ def test_a_vms_page_takes_snapshots_of_its_disk_puts_them_back_and_makes_it_larg
     done(act("restore", confirm="before"))
     done(act("delete", confirm="before"))
     assert plane.services.vms.get("default", "train").snapshots == ()
+    plane.services.volumes.create("default", "data", GIB)
+    plane.services.volumes.attach("default", "data", "train")
+    plane.engine.drain()
+    done(act("take", snapshot="whole", volumes="its disk and data volumes"))
+    assert ", with data" in browser.get(page).text
+    done(act("delete", confirm="whole"))
     assert f"{page}/disk/delete" not in forms(browser.get(page).text)
 
 

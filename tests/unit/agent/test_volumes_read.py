@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -93,10 +94,9 @@ def test_hosts_read_one_file_in_a_pool_by_names_of_their_own_and_none_has_its_le
     assert pools.lease(VOLUME) is None
     assert abs(hosts[1].storage.shared.observe()[0][0].capacity_bytes - capacity) < 64 * MIB, "it counts once"
     for host in hosts:
-        attach = AttachVolume(vm=VM, volume=VOLUME)
-        refused("volume.in_use", Conflict, lambda host=host, attach=attach: host.storage.data.attach(attach))
-        grow = GrowDataVolume(volume=VOLUME, size_bytes=128 * MIB)
-        refused("volume.in_use", Conflict, lambda host=host, grow=grow: host.storage.data.grow(grow, lambda *_: False))
+        attach, grow = AttachVolume(vm=VM, volume=VOLUME), GrowDataVolume(volume=VOLUME, size_bytes=128 * MIB)
+        refused("volume.in_use", Conflict, partial(host.storage.data.attach, attach))
+        refused("volume.in_use", Conflict, partial(host.storage.data.grow, grow, lambda *_: False))
     for host, reader in zip(hosts, readers, strict=True):
         host.storage.data.detach(DetachVolume(vm=VM, volume=reader))
         host.storage.data.delete(DeleteDataVolume(volume=reader))

@@ -37,6 +37,8 @@ def test_a_snapshot_from_its_beginning_to_its_end(cli: Cli) -> None:
     assert len(hosts) == 1
     assert cli("vm", "snapshot", "delete", "train", "before", "--yes").code == 0
     assert json.loads(cli("vm", "snapshot", "list", "train", "-o", "json").out) == []
+    assert cli("vm", "snapshot", "create", "train", "whole", "--volumes").code == 0
+    assert "data, logs" in cli("vm", "snapshot", "list", "train").out
 
 
 def test_a_server_that_says_nothing_of_snapshots_shows_vms_without(cli: Cli) -> None:
