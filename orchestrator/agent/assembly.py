@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.bug_reports import BugReports
 from orchestrator.agent.fabric.fmpm import Fmpm
 from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
@@ -135,7 +136,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     logs, sessions, kernel_log = ConsoleLogs(paths), Sessions(), KernelLog(paths, ledger)
     saved = SavedMemory(libvirt, domains, ledger, storage.directory)
     parts = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics, saved)
-    handlers = {**parts.handlers, **Reboots(paths, domains).handlers}
+    handlers = {**parts.handlers, **Reboots(paths, domains).handlers, **BugReports(paths).handlers}
     return Agent(
         ledger=ledger,
         storage=storage,

@@ -85,6 +85,11 @@ class Paths:
         return self.storage / BACKUPS
 
     @cached_property
+    def reports(self) -> Path:
+        """What the driver's own script has collected, for people."""
+        return self.storage / "reports"
+
+    @cached_property
     def ledger(self) -> Path:
         return self.storage / "ledger"
 

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from orchestrator.core.actions import (
     backups,
+    bug_reports,
     disk_snapshots,
     fabric,
     gpu_cards,
@@ -51,8 +52,8 @@ from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.hosts.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 _HOMES: Final = (
-    host_actions, backups, disk_snapshots, fabric, gpu_cards, nics, pools, reboots, settle_ledger, suspension,
-    vgpu_settings, volumes,
+    host_actions, backups, bug_reports, disk_snapshots, fabric, gpu_cards, nics, pools, reboots, settle_ledger,
+    suspension, vgpu_settings, volumes,
 )  # fmt: skip
 _KINDS: Final = (
     HostAction, MakesDevice, RemovesDevice, LongCopy, CopiesDisk, UsesRepository, SetGpuSetting, RestoreGpuSetting,

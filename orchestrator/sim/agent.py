@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.core.actions.backups import UsesRepository
+from orchestrator.core.actions.bug_reports import CollectBugReport
 from orchestrator.core.actions.disk_snapshots import LongCopy
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
@@ -190,6 +191,10 @@ def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
     return vgpu_actions.manage(machine, action)
 
 
+def report(machine: SimulatedMachine, action: CollectBugReport) -> ActionResult:
+    raise NotFound("host.no_bug_report", "a host in memory has no nvidia-bug-report.sh")
+
+
 def reboot(machine: SimulatedMachine, action: RebootHost) -> ActionResult:
     if machine.boot_id != action.boot:
         return SO_ALREADY
@@ -215,6 +220,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     AcceptGpus: vgpu_actions.accept,
     ManageGpus: manage,
     RebootHost: reboot,
+    CollectBugReport: report,
     EnableVirtualFunctions: vgpu_actions.enable,
     DisableVirtualFunctions: vgpu_actions.disable,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.core.actions.bug_reports import CollectBugReport
 from orchestrator.core.actions.host_actions import ActionResult, HostAction
 from orchestrator.core.actions.reboots import RebootHost
 from orchestrator.core.errors import Conflict
@@ -26,4 +27,8 @@ def reboot(machine: FakeMachine, action: RebootHost) -> ActionResult:
     return ActionResult(changed=True)
 
 
-HANDLERS: dict[type[HostAction], Callable[..., ActionResult | None]] = {RebootHost: reboot}
+def report(machine: FakeMachine, action: CollectBugReport) -> ActionResult:
+    return ActionResult(changed=True, message=f"/reports/{action.report}.log.gz")
+
+
+HANDLERS: dict[type[HostAction], Callable[..., ActionResult | None]] = {RebootHost: reboot, CollectBugReport: report}

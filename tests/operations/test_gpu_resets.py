@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, Fatal, NotFound
+from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.health_states import CLEAN_S, GpuHealth
 from orchestrator.core.hosts.snapshot import HostVgpuType
@@ -106,9 +106,10 @@ def test_one_of_which_something_new_is_told_after_its_reset_is_quarantined(
     assert health(plane, gpu).state == "quarantined"
     assert "its reset failed: " in health(plane, gpu).cause
     assert again.words in health(plane, gpu).cause
-    assert health(plane, gpu).evidence == (again.words,), "not what had it reset"
+    report = f"bug report of the driver, on its host: /reports/{ended.id}.log.gz"
+    assert health(plane, gpu).evidence == (again.words, report), "not what had it reset"
     (failed,) = (one for one in plane.services.tenancy.audit.list(limit=20) if one.action == "reset_failed")
-    assert failed.outcome.endswith(f"; {again.words}")
+    assert failed.outcome.endswith(f"; {again.words}; {report}")
 
 
 def test_one_that_does_not_come_back_from_its_reset_is_quarantined_and_the_operation_tells_why(
@@ -124,7 +125,24 @@ def test_one_that_does_not_come_back_from_its_reset_is_quarantined_and_the_opera
     plane.hosts.strike = no_fault
     assert ended.state == "stuck"
     assert "reads as ff" in health(plane, gpu).cause
-    assert (health(plane, gpu).state, health(plane, gpu).evidence) == ("quarantined", ("PCI",))
+    assert (health(plane, gpu).state, health(plane, gpu).evidence[0]) == ("quarantined", "PCI")
+
+
+def test_a_host_without_the_drivers_script_says_so_in_the_evidence_and_the_reset_ends_all_the_same(
+    plane: ControlPlane,
+) -> None:
+    gpu = ill(plane)
+
+    def strike(_number: int, moment: str, name: str) -> VgpuctlError | None:
+        if moment == "before" and name == "BindVfio":
+            return Fatal("gpu.stubborn", "no")
+        missing = (moment, name) == ("before", "CollectBugReport")
+        return NotFound("host.no_bug_report", "the host has no nvidia-bug-report.sh") if missing else None
+
+    plane.hosts.strike = strike
+    assert reset(plane, gpu).state == "undone"
+    plane.hosts.strike = no_fault
+    assert health(plane, gpu).evidence == ("no bug report of the driver: the host has no nvidia-bug-report.sh",)
 
 
 def test_what_a_person_has_quarantined_stays_so_after_a_reset_that_went_well(plane: ControlPlane) -> None:

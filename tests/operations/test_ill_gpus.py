@@ -154,8 +154,8 @@ def test_where_a_reset_failed_its_host_reboots_once_and_the_gpu_is_tried_then(pl
     stubborn(plane)
     for _ in range(2):
         round_of(plane)
-    assert (ill_gpu(plane).state, ill_gpu(plane).reboot, ill_gpu(plane).evidence) == (
-        "quarantined", "due", ("it reads as ff",)
+    assert (ill_gpu(plane).state, ill_gpu(plane).reboot, ill_gpu(plane).evidence[0]) == (
+        "quarantined", "due", "it reads as ff"
     )  # fmt: skip
     round_of(plane)
     assert (ill_gpu(plane).reboot, reboots(plane)) == ("begun", 1)

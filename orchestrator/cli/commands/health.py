@@ -149,7 +149,6 @@ def _after_reset(answer: Mapping[str, Any]) -> list[str]:
     """Of one that failed, for a person."""
     host, gpu = answer["host"], answer["gpu"]
     return [
-        f"nvidia-bug-report.sh on host {host}, before its reboot",
         f"vgpuctl host reboot {host}",
         f"vgpuctl health return {host} {gpu} --reason 'its host was rebooted'",
     ]

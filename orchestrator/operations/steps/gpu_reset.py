@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from orchestrator.core.actions.bug_reports import CollectBugReport
 from orchestrator.core.actions.host_actions import BindVfio, RestoreDriver, SetMigMode
-from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
+from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError, WorldError
 from orchestrator.core.gpu.health import GpuSignal, closing_fault
 from orchestrator.core.gpu.health_states import failed_reset, not_waived, went_well, with_reboot
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
@@ -75,8 +76,9 @@ def _back_to_driver(context: Context) -> None:
 
 
 def _undo_reset(context: Context) -> None:
+    report = _bug_report(context)
     _back_to_driver(context)
-    _mark(context, mends=True)
+    _mark(context, report, mends=True)
 
 
 def _remains(context: Context) -> tuple[str, ...]:
@@ -141,7 +143,7 @@ def _not_well(context: Context, wrong: str) -> Fatal:
     return Fatal(
         "gpu.not_well",
         f"GPU {context.text('gpu')} is not well after its {what}: {wrong}",
-        hint="nvidia-bug-report.sh on its host collects what NVIDIA's support asks for; reboot the host, or replace it",
+        hint=f"'vgpuctl host reboot {context.host_name}', or replace it; 'vgpuctl health explain' has the evidence",
     )
 
 
@@ -151,10 +153,10 @@ def _words(signals: Iterable[GpuSignal]) -> str:
 
 def mark_failed(context: Context) -> None:
     """Its driver may not have it: no other reset opens it, a person does."""
-    _mark(context, mends=False)
+    _mark(context, _bug_report(context), mends=False)
 
 
-def _mark(context: Context, *, mends: bool) -> None:
+def _mark(context: Context, report: str, *, mends: bool) -> None:
     """Why its reset has failed, and what its host tells of it since then: a reboot forgets that. One whose reset was
     cancelled is as before; so is one that a person quarantined."""
     with suppress(WorldError):  # else what was seen last has to do
@@ -168,11 +170,24 @@ def _mark(context: Context, *, mends: bool) -> None:
             why, output = str(error["message"]), str(error.get("details") or "")
             snapshot = tx.hosts.snapshot(host.name)
             new = _new_signals(context, snapshot)
-            after = failed_reset(before, now, by=ACTOR, why=why, signals=new, output=output)
+            after = failed_reset(before, now, by=ACTOR, why=why, signals=new, output=f"{output}\n{report}")
             after = after if snapshot is None else with_reboot(before, after, snapshot.boot_id)
             tx.gpu_health.put(host.name, gpu, replace(after, mends=mends), changed=True)
             outcome = "; ".join((after.cause, *after.evidence))
             tx.audit.append(at=now, actor=ACTOR, action="reset_failed", subject=f"{host.name}/{gpu}", outcome=outcome)
+
+
+def _bug_report(context: Context) -> str:
+    """Where the driver's own report is, which a reboot would make too late, or why there is none; "" of a reset that
+    was cancelled."""
+    with context.world.store.read() as tx:
+        if "message" not in (tx.operations.get(context.operation_id).operation.error or {}):
+            return ""
+    try:
+        made = context.perform(CollectBugReport(report=context.operation_id))
+    except VgpuctlError as error:
+        return f"no bug report of the driver: {error.message}"
+    return f"bug report of the driver, on its host: {made.message}"
 
 
 def _new_signals(context: Context, snapshot: HostSnapshot | None) -> list[GpuSignal]:
