@@ -79,7 +79,6 @@ def restore(
     What was written since is gone.
     """
     session = session_of(ctx)
-    taken_of = next((each for each in session.client.snapshots(name, tenant) if each["name"] == snapshot), None)
-    volumes = list((taken_of or {}).get("volumes") or ())
+    volumes = any(each.get("volumes") for each in session.client.snapshots(name, tenant) if each["name"] == snapshot)
     confirm(f"replace the disk {'and data volumes ' if volumes else ''}of VM", [name], yes=yes)
     finish(session, session.client.restore_snapshot(name, tenant, snapshot), tenant, wait=wait)
