@@ -143,7 +143,7 @@ def _not_well(context: Context, wrong: str) -> Fatal:
     return Fatal(
         "gpu.not_well",
         f"GPU {context.text('gpu')} is not well after its {what}: {wrong}",
-        hint=f"'vgpuctl host reboot {context.host_name}', or replace it; 'vgpuctl health explain' has the evidence",
+        hint=f"'vgpuctl host reboot {context.host_name}', or replace it",
     )
 
 
