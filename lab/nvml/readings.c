@@ -107,6 +107,19 @@ LINK_CALL(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 16)
 LINK_CALL(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width_max", 16)
 LINK_CALL(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_generation", 3)
 
+API nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t gpu, uint *corrected, uint *uncorrected, uint *pending,
+					   uint *failed)
+{
+	CHECK_GPU(gpu, corrected && uncorrected && pending && failed);
+	if (architecture(gpu) < AMPERE)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*corrected = source_number_or(gpu, "rows_corrected", 0);
+	*uncorrected = source_number_or(gpu, "rows_uncorrected", 0);
+	*pending = source_number_or(gpu, "remap_pending", 0);
+	*failed = source_number_or(gpu, "remap_failed", 0);
+	return NVML_SUCCESS;
+}
+
 API nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t gpu, nvmlRowRemapperHistogram_t *banks)
 {
 	CHECK_GPU(gpu, banks);

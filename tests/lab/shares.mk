@@ -11,7 +11,7 @@ LAB_SHARES ?= upgrade t4 sizes a100 mixed two-alike pools machines bare h100-hgx
 ON_t4 := install_role_on_t4 kernel_t4 agent_on_host straight_path kill faults health killed_daemons guests_apart \
   data_volumes guest_agent disk_snapshots backups backups_as_vms confinement tpm display consoles_in_browser
 ON_upgrade := driver_upgrade agent_upgrade near_memory server_under_its_unit restored
-ON_l40s := kernel_l40s faults reboot confinement
+ON_l40s := kernel_l40s faults health reboot confinement
 ON_sizes := mixed_sizes schedulers two_vgpus
 ON_a100 := kernel_a100 mig_backed mig_mediated mig_layout
 ON_mixed := kernel_mixed whole_gpu cleaning card_gone

@@ -4,13 +4,28 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import pytest
 
 from tests.lab.conftest import lab
-from tests.lab.enrolled import Enrolled
+from tests.lab.enrolled import SMALL, Enrolled
 
 pytestmark = pytest.mark.lab
+
+
+SENSED: Final = {
+    "memory-uncorrectable_errors": "ecc 1\necc_uncorrected 3",
+    "memory-remap_pending": "remap_pending 1",
+    "memory-remap_failed": "remap_failed 1",
+    "recovery-gpu_reset": "recovery_action 1",
+    "recovery-node_reboot": "recovery_action 2",
+    "pcie-narrow": "pcie_width 8",
+}
+"""Signal → what the lab's driver then tells through NVML."""
+_AER: Final = "nvidia {gpu}: AER: PCIe Bus Error: severity=Uncorrectable ({severity}), type=Transaction Layer"
+LOGGED: Final = {"aer-fatal": "Fatal", "aer-nonfatal": "Non-Fatal"}
+"""Signal → severity of the kernel's line."""
 
 
 def _state(enrolled: Enrolled, gpu: str) -> str:
@@ -62,3 +77,37 @@ def test_an_unfit_gpu_is_reset_once_it_is_empty_and_on_watch_with_its_functions_
     assert product.json("gpu", "show", enrolled.name, gpu)["virtual_functions"] == functions
     product.ok(*enrolled.request("again", "--gpu", gpu))
     product.ok("delete-vm", "again", "--yes")
+
+
+@pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
+def test_each_signal_brings_its_gpu_into_its_state_within_a_minute_and_lets_it_out_beside_a_vm_that_runs(
+    enrolled: Enrolled,
+) -> None:
+    product = enrolled.product
+    product.ok(*enrolled.request("beside"))
+    started = enrolled.running_since("beside")
+    gpu = product.json("show-vm", "beside")["devices"][0]["gpu"]
+    for signal in (*SENSED, *LOGGED):
+        if signal in SENSED:
+            lab("fault", enrolled.name, "0", "sensors", SENSED[signal])
+        else:
+            enrolled.shell(f"echo '{_AER.format(gpu=gpu, severity=LOGGED[signal])}' >/dev/kmsg")
+        deadline = time.monotonic() + 60
+        while True:
+            said = product.json("health", "explain", enrolled.name, gpu)
+            brings = {told["name"]: told["state"] for told in said["signals"]}
+            if signal in brings and said["state"] == brings[signal]:
+                break
+            assert time.monotonic() < deadline, f"{signal}: {said}"
+            time.sleep(2)
+        explained = product.run("explain", "--profile", enrolled.profile, *SMALL, "--gpu", gpu)
+        assert explained.code == (8 if said["state"] == "unfit" else 0), explained.out
+        if signal in SENSED:
+            lab("fault", enrolled.name, "0", "sensors", "")
+        else:
+            enrolled.shell(f"echo vgpuctl: GPU {gpu} was reset >/dev/kmsg")
+        product.run("doctor")
+        over = product.json("health", "explain", enrolled.name, gpu)
+        assert (over["state"], over["signals"]) == ("watch", []), f"{signal}: {over}"
+        product.ok("health", "return", enrolled.name, gpu, "--reason", "it was a test")  # else three close it for good
+    assert enrolled.running_since("beside") == started, "the VM beside runs on"
