@@ -205,7 +205,7 @@ def test_a_host_whose_qemu_ended_is_switched_on_with_the_disk_that_it_has(
 
 def test_a_fault_is_quoted_for_the_shell() -> None:
     assert fault_command(1, "xid", ["79", "it's"]) == (
-        "printf '%s\\n' '79 it'\"'\"'s' > /sys/kernel/vgpu_lab/gpus/1/xid"
+        "printf '%s\\n' '79 it'\"'\"'s' | dd of=/sys/kernel/vgpu_lab/gpus/1/xid bs=4096 iflag=fullblock status=none"
     )
 
 
