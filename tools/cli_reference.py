@@ -19,6 +19,9 @@ Written by `make docs`; a test compares it with the commands.
 
 Every command has `-o table|json|yaml`; JSON is the API's own object. Errors are one line on standard error
 (`error: message [code]`), reasons under it, then a hint; with `-o json` they are JSON.
+What ends something for good asks first where standard input is a terminal, and `--yes` answers. Where it is none, as in
+scripts, what the command names is done without it; what it does not name one by one (patterns, `-l`, `apply --prune`,
+the volumes behind `tenant key revoke`) is refused without `--yes`.
 
 | exit code | meaning |
 |---|---|

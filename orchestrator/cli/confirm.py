@@ -13,7 +13,16 @@ from orchestrator.core.errors import Denied, InvalidInput
 
 _MAX_NAMED: Final = 10
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Do not ask. Where standard input is no terminal, what is named is done without it; what was not named "
+        "one by one needs it.",
+    ),
+]
+"""One rule for all: docs/decisions/command-line.md."""
 
 
 def confirm(what: str, names: Sequence[str], *, yes: bool) -> None:

@@ -85,3 +85,11 @@ def test_a_script_that_names_one_thing_is_not_asked(cli: Cli, monkeypatch: pytes
         done = cli(*shlex.split(example))
     assert "not_confirmed" not in done.err
     assert "?" not in done.err.partition("error:")[0]
+
+
+@pytest.mark.parametrize(
+    "words", [words for words, command in LEAVES.items() if any(one.name == "yes" for one in command.params)]
+)
+def test_the_help_of_yes_says_when_a_script_needs_it(words: str) -> None:
+    (option,) = (one for one in LEAVES[words].params if one.name == "yes")
+    assert "Where standard input is no terminal" in option.help or option.help.startswith("Accept the host key")
