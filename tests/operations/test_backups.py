@@ -14,7 +14,7 @@ import pytest
 from orchestrator.core.actions.backups import RemoveBackup, StoreBackup, VerifyBackup
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.vms.backup import repository_password
+from orchestrator.core.vms.backup import SHORTEST_ID, repository_password
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.vms import backups as service
 from tests.fakes import fake_actions, fake_backups
@@ -304,6 +304,18 @@ def test_one_is_shown_by_how_its_id_begins_to_its_tenant_alone(plane: ControlPla
     with pytest.raises(NotFound) as hidden:
         plane.services.backups.get("lab", backup.id)
     assert hidden.value.code == "backup.unknown"
+
+
+def test_one_that_is_named_by_too_little_of_its_id_is_told_how_much_will_do(plane: ControlPlane) -> None:
+    backup = own.the_backup(plane)
+    assert plane.services.backups.get("default", backup.id[:SHORTEST_ID]) == backup
+    with pytest.raises(NotFound) as short:
+        plane.services.backups.get("default", backup.id[: SHORTEST_ID - 1])
+    assert str(short.value.hint).startswith(f"write at least {SHORTEST_ID} characters of its id; ")
+    with plane.store.begin() as tx:
+        tx.backups.add(replace(backup, id=backup.id[:-1] + "f"))
+    with pytest.raises(NotFound, match="the ids of several backups begin with"):
+        plane.services.backups.get("default", backup.id[:8])
 
 
 def test_of_several_targets_one_has_to_be_named(plane: ControlPlane) -> None:

@@ -189,6 +189,8 @@ def test_words_that_mean_nothing_are_refused(plane: ControlPlane) -> None:
     with pytest.raises(NotFound) as unknown:
         health.quarantine(L40S_HOST, "0000:ff:00.0", "why")
     assert unknown.value.code == "gpu.not_ours"
+    assert unknown.value.message == f"host {L40S_HOST} has no GPU 0000:ff:00.0 that was given to us"
+    assert str(unknown.value.hint).startswith("did you mean 0000:")
 
 
 def test_who_has_seen_a_state_is_kept_until_it_is_another(plane: ControlPlane) -> None:

@@ -22,6 +22,7 @@ from orchestrator.core.gpu.health_states import (
     returned,
 )
 from orchestrator.core.hosts.host import Host
+from orchestrator.core.names import near
 from orchestrator.operations.gpu_health import gpu_faults
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
@@ -150,8 +151,8 @@ def check_ours(host: Host, gpu: str) -> None:
     if gpu not in host.managed_gpus:
         raise NotFound(
             "gpu.not_ours",
-            f"GPU {gpu} of host {host.name} was not given to us",
-            hint=f"'vgpuctl gpu list --host {host.name}' tells which were",
+            f"host {host.name} has no GPU {ascii(gpu)[1:-1][:40]} that was given to us",
+            hint=near(gpu, host.managed_gpus, f"vgpuctl gpu list --host {host.name}"),
         )
 
 

@@ -35,7 +35,7 @@ def source_of(tx: Transaction, request: CreateVm, pool: str | None) -> DiskSourc
     vm = known_vm(tx, request.tenant, vm_name)
     snapshot = taken_snapshot(vm, name)
     if pool is not None:
-        hint = "add '--pool none': its disk lies where the snapshot is then"
+        hint = "give '--pool none': its disk lies where the snapshot is then"
         raise Conflict("snapshot.in_pool", f"the disk of VM {request.name} would lie in a pool", hint=hint)
     if known_image(tx, request.tenant, request.image).name != vm.spec.image:
         image = short_of(vm.spec.image, request.tenant)
@@ -54,7 +54,7 @@ def _backup(tx: Transaction, tenant: str, request: CreateVm, pool: str | None) -
     backup = known_backup(tx, tenant, str(request.from_backup))
     check_finished(backup)
     if pool is not None:
-        hint = "add '--pool none': its disk lies on its host's own then"
+        hint = "give '--pool none': its disk lies on its host's own then"
         raise Conflict("backup.in_pool", f"the disk of VM {request.name} would lie in a pool", hint=hint)
     return backup
 

@@ -69,7 +69,7 @@ def check_limits(limits: DiskLimits) -> None:
 def check_may_be_encrypted(volume: Volume) -> None:
     """:raises InvalidInput: ``volume.encrypted_in_pool``"""
     if volume.encrypted and volume.pool is not None:
-        hint = "add '--pool none', or leave out '--encrypted'"
+        hint = "give '--pool none', or leave out '--encrypted'"
         raise InvalidInput("volume.encrypted_in_pool", "no volume in a pool is encrypted", hint=hint)
 
 

@@ -13,9 +13,11 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlEr
 from orchestrator.core.names import check_sha256
 from orchestrator.core.operation import KINDS
 from orchestrator.core.vms.image import NewImage
+from orchestrator.core.vms.volume import Volume
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.server.settings import load_settings
 from orchestrator.services.hosts.gpus import place_of
+from orchestrator.services.vms.volume_claims import check_may_be_encrypted
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 
@@ -90,6 +92,16 @@ def test_gpus_are_looked_up_by_host_and_address(plane: ControlPlane) -> None:
     assert caught.value.code == "gpu.unknown"
     with pytest.raises(NotFound):
         plane.services.gpus.list("nobody")
+
+
+def test_a_hint_about_a_pool_fits_who_named_one_already() -> None:
+    volume = Volume(
+        id="v", tenant="default", name="data", size_bytes=1, host=None, vm=None, state="new", created_at=0, pool="fast",
+        encryption="luks",
+    )  # fmt: skip
+    with pytest.raises(InvalidInput) as refused:
+        check_may_be_encrypted(volume)
+    assert refused.value.hint == "give '--pool none', or leave out '--encrypted'"
 
 
 def test_a_page_of_gpus_begins_behind_the_one_before_and_ends_where_it_is_full(plane: ControlPlane) -> None:
