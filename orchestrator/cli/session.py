@@ -74,6 +74,8 @@ class CliSession:
         self.format = Format.TABLE
         self.named_tenant: str | None = None
         """What the command's ``--tenant`` says; what its failure tells people to run says it too."""
+        self.command = ""
+        """Words of the command after ``vgpuctl``, once they are read."""
         self.named: dict[str, list[str]] = {}
         """Names of VMs, networks and volumes that were typed, by what they are of."""
 

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from orchestrator.cli.complete import complete_parameters
 from orchestrator.cli.examples import add_examples
-from orchestrator.cli.session import Format, output_option
+from orchestrator.cli.session import CliSession, Format, output_option
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import closest
 
@@ -148,6 +148,9 @@ def _check_once(command: Any, ctx: Any, args: list[str]) -> None:
     }.values():
         if sum(parameter is option for parameter in given) > 1:
             name = max(option.opts, key=len)
+            opposite = next((other for other in option.secondary_opts if other in args), None)
+            if opposite is not None and name in args:
+                raise InvalidInput("cli.usage", f"{name} and {opposite} exclude each other", hint="give one of them")
             raise InvalidInput(
                 "cli.usage", f"{name} is given more than once", hint=f"it takes one value: give {name} once"
             )
@@ -158,6 +161,9 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _check_once(self, ctx, args)
+        session = ctx.find_root().obj
+        if isinstance(session, CliSession):
+            session.command = ctx.command_path.partition(" ")[2]
         return super().parse_args(ctx, args)
 
 
@@ -192,15 +198,16 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def unknown_command(word: str, known: Iterable[str], path: str) -> InvalidInput:
-    """With what is near to it."""
+def unknown_command(word: str, known: Iterable[str], path: str, following: str = "") -> InvalidInput:
+    """With what is near to it. ``following``: what was typed after it."""
     from orchestrator.cli.words import ALIKE, instead_of
 
     names = tuple(known)
     near = closest(word, names, ALIKE)
     spelt = f"did you mean {', '.join(near)}?" if near else f"run '{path} --help'"
-    hint = instead_of(word, names, " ".join(path.split()[1:]), _commands_of) or spelt
-    return InvalidInput("cli.usage", f"there is no command {ascii(word)[:60]}", hint=hint)
+    hint = instead_of(word, names, " ".join(path.split()[1:]), _commands_of, following) or spelt
+    typed = f"{word} {following}" if word in ALIASES else word
+    return InvalidInput("cli.usage", f"there is no command {ascii(typed)[:60]}", hint=hint)
 
 
 def _commands_of(noun: str) -> tuple[str, ...]:
@@ -224,9 +231,10 @@ class Root(TyperGroup):
             if args[1:]:
                 return self.resolve_command(ctx, [*args[1:], "--help"])
             return None, TyperCommand("help", callback=lambda: None), []  # without a name _root prints the help
-        if word in ENTRIES or word in ALIASES or ctx.resilient_parsing or word.startswith("-"):
+        about_noun = word in ALIASES and not ctx.resilient_parsing and _names_a_noun(word, args[1:])
+        if not about_noun and (word in ENTRIES or word in ALIASES or ctx.resilient_parsing or word.startswith("-")):
             return super().resolve_command(ctx, args)
-        raise unknown_command(word, ENTRIES, ctx.command_path)
+        raise unknown_command(word, ENTRIES, ctx.command_path, "".join(args[1:2]))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in SECTIONS.items():
@@ -257,6 +265,14 @@ def _add_output(words: str, command: Any) -> None:
         command.params.append(output_option(chosen))
     for name, child in getattr(command, "commands", {}).items():
         _add_output(f"{words} {name}", child)
+
+
+def _names_a_noun(alias: str, given: list[str]) -> bool:
+    """``describe vm train``, ``ls hosts``: the word after it is no VM's name."""
+    from orchestrator.cli.words import is_noun
+
+    named = [text for text in given[:2] if not text.startswith("-")]
+    return len(named) > (alias != "ls") and is_noun(named[0])
 
 
 def with_tenant(hint: str | None, tenant: str | None) -> str | None:

@@ -43,13 +43,18 @@ OTHER_COMMANDS: Final[Mapping[tuple[str, str], str]] = {
 ALIKE: Final = 0.75
 """How alike a word has to be spelt to one of ours for being meant: rename is not remove, get is not set."""
 COMMANDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("create", "launch", "run", "new", "boot"), "create-vm"),
-    **dict.fromkeys(("delete", "destroy", "terminate"), "delete-vm"),
+    **dict.fromkeys(("create", "launch", "run", "new", "boot", "define"), "create-vm"),
+    **dict.fromkeys(("delete", "destroy", "terminate", "undefine"), "delete-vm"),
     **dict.fromkeys(("list", "ps", "vms", "servers", "instances"), "list-vms"),
-    **dict.fromkeys(("show", "get", "info"), "show-vm"),
+    **dict.fromkeys(("show", "get", "info", "dominfo"), "show-vm"),
     **dict.fromkeys(("start", "poweron"), "start-vm"),
     **dict.fromkeys(("stop", "shutdown", "poweroff"), "stop-vm"),
     **dict.fromkeys(("reboot", "restart"), "restart-vm"),
+    **dict.fromkeys(("reset", "gpu-reset"), "health reset"),
+    **dict.fromkeys(("quarantine",), "health quarantine"),
+    **dict.fromkeys(("domain", "domains", "instance"), "vm"),
+    **dict.fromkeys(("net",), "network"),
+    **dict.fromkeys(("vol",), "volume"),
     **dict.fromkeys(("node", "nodes", "hypervisor", "hypervisors"), "host"),
     **dict.fromkeys(("flavor", "flavors", "flavour", "offering", "offerings", "types"), "profile"),
     **dict.fromkeys(("project", "projects", "namespace", "namespaces"), "tenant"),
@@ -69,6 +74,9 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("user", "users", "member", "members", "group", "groups"), "tenant members"),
     **dict.fromkeys(("disk", "disks"), "volume"),
     **dict.fromkeys(("snapshot", "snapshots", "snap"), "vm snapshot"),
+    **{f"snapshot-{verb}": f"vm snapshot {verb}" for verb in ("create", "list", "delete", "restore")},
+    **dict.fromkeys(("snapshot-revert", "snapshot revert"), "vm snapshot restore"),
+    **{f"server {verb}": f"{verb}-vm" for verb in ("create", "delete", "show")},
     **dict.fromkeys(("resize-disk", "disk-resize", "grow-disk"), "vm resize-disk"),
     **dict.fromkeys(("firewall", "security-groups", "secgroup"), "security-group"),
     **dict.fromkeys(("grow", "extend-disk"), "volume resize"),
@@ -86,13 +94,17 @@ COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("ui", "gui", "dashboard", "browser"), "web"),
 }
 IN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("get", "info", "view", "inspect"), ("show",)),
+    **dict.fromkeys(("get", "info", "view", "inspect", "describe"), ("show",)),
     **dict.fromkeys(("edit", "update", "change", "modify", "label"), ("set",)),
-    **dict.fromkeys(("delete", "remove", "destroy", "del", "drop"), ("delete", "remove", "revoke", "release")),
+    **dict.fromkeys(
+        ("delete", "remove", "destroy", "del", "drop", "rm", "prune", "undefine"),
+        ("delete", "remove", "revoke", "release"),
+    ),
+    **dict.fromkeys(("clear", "unquarantine"), ("return",)),
     **dict.fromkeys(("new", "create", "add"), ("create", "add", "run")),
     **dict.fromkeys(("register", "upload", "import"), ("add", "create", "run")),
-    **dict.fromkeys(("list", "status"), ("list", "show", "status")),
-    **dict.fromkeys(("reboot",), ("restart",)),
+    **dict.fromkeys(("list", "ls", "status"), ("list", "show", "status")),
+    **dict.fromkeys(("reboot", "reset"), ("restart", "reboot")),
     **dict.fromkeys(("resize", "scale"), ("resize",)),
     **dict.fromkeys(("grow", "extend", "expand", "grow-disk", "extend-disk", "disk-resize"), ("resize-disk", "resize")),
     **dict.fromkeys(("snapshots", "snap"), ("snapshot",)),
@@ -112,13 +124,22 @@ NOT_BUILT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("clone", "copy", "rebuild"), _COPY),
     **dict.fromkeys(("usage", "cost", "costs", "billing", "price", "report"), _USED),
     **dict.fromkeys(("pause",), _SUSPEND),
+    "delete -f": "'vgpuctl apply -f FILE --prune' deletes VMs of FILE's label that it has no more",
     **dict.fromkeys(("queue", "reserve", "reservation"), "'vgpuctl explain -p PROFILE' tells what would make room"),
 }
 """With what is done instead. A command of that name wins."""
 
 
-NOUNS: Final = ("host", "gpu", "volume", "network", "image", "tenant", "quota", "profile", "token", "operation", "vm")
-_OF_VMS: Final = frozenset({"server", "servers", "instance", "instances", "machine", "machines"})
+QUOTED_PROFILE: Final = 'a profile with a space in it is put in quotes: -p "GRID T4-2Q"'
+
+
+NOUNS: Final = (
+    *("host", "gpu", "volume", "network", "image", "tenant", "quota", "profile", "token", "operation", "vm"),
+    *("pool", "backup", "webhook", "driver"),
+)
+_OF_VMS: Final = frozenset({"server", "servers", "instance", "instances", "machine", "machines", "domain", "domains"})
+_OR: Final[Mapping[str, str]] = {"reboot": ", or host reboot", "restart": ", or host reboot"}
+"""What a word without a noun may mean too."""
 
 
 def _none(_: str) -> tuple[str, ...]:
@@ -126,11 +147,21 @@ def _none(_: str) -> tuple[str, ...]:
 
 
 def instead_of(
-    word: str, known: Collection[str], group: str = "", commands_of: Callable[[str], tuple[str, ...]] = _none
+    word: str,
+    known: Collection[str],
+    group: str = "",
+    commands_of: Callable[[str], tuple[str, ...]] = _none,
+    following: str = "",
 ) -> str | None:
     """The hint for a word that other tools have (``resize``, ``drain-host``); None: it is no word of theirs.
 
-    ``known``: the commands here, all or those of ``group``; ``commands_of``: those of a noun."""
+    ``known``: the commands here, all or those of ``group``; ``commands_of``: those of a noun; ``following``: what was
+    typed after it (``get vms``)."""
+    pair = f"{group} {word}" if group else f"{word} {following}"
+    if pair in NOT_BUILT or pair in COMMANDS:
+        word = pair
+    elif not group and is_noun(following):
+        word = f"{word}-{following}"
     verb, noun = (word, None) if word in NOT_BUILT or word in COMMANDS else _split(word)
     if noun is not None and not group:
         commands = commands_of(noun)
@@ -142,16 +173,28 @@ def instead_of(
     if word in NOT_BUILT:
         return f"not built: {NOT_BUILT[word]}"
     meant = COMMANDS.get(word, word.removesuffix("s"))
-    elsewhere = " " in meant  # with its noun, so that it says where
-    return f"did you mean {meant}?" if elsewhere or meant in known else None
+    elsewhere = " " in meant or word == pair  # with its noun, so that it says where
+    return f"did you mean {meant}{_OR.get(word, '')}?" if elsewhere or meant in known else None
+
+
+def is_noun(word: str) -> bool:
+    """Whether it says what a command is about, here or elsewhere (``vms``, ``nodes``)."""
+    return _noun(word) is not None
+
+
+def _noun(word: str) -> str | None:
+    alone = word.removesuffix("s")
+    noun = "vm" if word in _OF_VMS else alone if alone in NOUNS else COMMANDS.get(word)
+    return noun if noun in NOUNS else None
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """``drain-nodes``: a verb and a noun of ours. A word without a noun: that word."""
-    verb, _, noun = word.rpartition("-")
-    one = noun.removesuffix("s")
-    of = "vm" if noun in _OF_VMS else one if one in NOUNS else COMMANDS.get(noun)
-    return (verb, of) if verb and of in NOUNS else (word, None)
+    """``drain-nodes``, ``pool-list``: a verb and a noun of ours. A word without a noun: that word."""
+    verb, _, last = word.rpartition("-")
+    first, _, rest = word.partition("-")
+    if verb and (noun := _noun(last)):
+        return ("list" if last.endswith("s") and verb in {"get", "show", "describe"} else verb), noun
+    return (rest, noun) if rest and (noun := _noun(first)) else (word, None)
 
 
 def _spelt(noun: str, verb: str, known: Collection[str]) -> str:

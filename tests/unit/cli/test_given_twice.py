@@ -41,7 +41,13 @@ def test_an_option_of_one_value_is_taken_once(cli: Cli, words: str, given: list[
 
 def test_both_ways_to_write_an_option_are_the_same_option(cli: Cli) -> None:
     assert "--profile is given more than once" in cli("create-vm", "x", "-p", "a", "--profile=b").err
-    assert "--wait is given more than once" in cli("start-vm", "x", "--wait", "--no-wait").err
+
+
+@pytest.mark.parametrize("words", ["start-vm x --wait --no-wait", "backup policy set nightly --resume --pause"])
+def test_two_that_say_the_opposite_exclude_each_other(cli: Cli, words: str) -> None:
+    refused = cli(*words.split())
+    assert (refused.code, refused.out) == (2, "")
+    assert "exclude each other [cli.usage]\nhint: give one of them" in refused.err
 
 
 def test_lists_may_be_repeated() -> None:
