@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import typer
 
-from orchestrator.cli.examples import EXAMPLES
+from orchestrator.cli.examples import examples_of
 from orchestrator.cli.output import colour, printable
 from orchestrator.cli.session import Format
-from orchestrator.cli.words import ALIKE, OPTIONS, OTHER_COMMANDS, ROOT_OPTIONS
+from orchestrator.cli.words import ALIKE, OPTIONS, OTHER_COMMANDS, QUOTED_PROFILE, ROOT_OPTIONS
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError, error_to_dict
+from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name
 from orchestrator.core.names import closest
 
 BUG_EXIT: Final = 70
@@ -96,16 +97,21 @@ def usage_error(error: typer.TyperException) -> InvalidInput:
     if type(error).__name__ == "NoSuchOption":
         problem = f"there is no option {ascii(option)[1:-1][:60]}"
         return InvalidInput("cli.usage", problem, hint=_meant(str(option), context) or helping)
+    if is_vgpu_type_name(f"NVIDIA {_surplus(error)}"):
+        return InvalidInput("cli.usage", f"nothing more is taken, got {_surplus(error)}", hint=QUOTED_PROFILE)
     example = _example(context, getattr(error, "param", None))
     hint = helping if example is None else f"{helping}; for example 'vgpuctl {example}'"
     return InvalidInput("cli.usage", " ".join(_said(error, option).split()).rstrip("."), hint=hint)
 
 
 def _example(context: Any, missing: Any) -> str | None:
-    """One of the command's with the option that is ``missing``, else with any: what stands alone is taken by some."""
+    """One of the command's with what is ``missing``, else with any option: what stands alone is taken by some."""
     words = "" if context is None else context.command_path.partition(" ")[2]
+    examples = examples_of(words)
+    if missing is not None and missing.param_type_name == "argument":
+        return next(iter(examples), None)
     wanted = [] if missing is None else missing.opts
-    for example in EXAMPLES.get(words, ()):
+    for example in examples:
         typed = example.split()
         if any(word in typed for word in wanted) or (not wanted and any(word.startswith("-") for word in typed)):
             return example
@@ -121,8 +127,13 @@ def _said(error: Any, option: str | None) -> str:
         if type(error).__name__ == "MissingParameter":
             return f"{name} is missing"
         return f"{name}: {_of_value(error.message, param.type)}"
-    extra = text.partition("unexpected extra argument(s) (")[2].rstrip(").")
+    extra = _surplus(error)
     return f"nothing more is taken, got {extra}" if extra else text
+
+
+def _surplus(error: Any) -> str:
+    """What was typed and no argument takes; empty: nothing."""
+    return str(error.format_message()).partition("unexpected extra argument(s) (")[2].rstrip(").")
 
 
 def _of_value(message: str, kind: Any) -> str:

@@ -105,8 +105,9 @@ def files_of(paths: Sequence[Path], *, what: str, suffixes: tuple[str, ...]) -> 
     return files
 
 
-def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str) -> None:
-    """Each with its mode, all of them or none; what is there already stays as it is.
+def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str, named: str = "directory") -> None:
+    """Each with its mode, all of them or none; what is there already stays as it is. ``named``: what people name of
+    where they go.
 
     :raises InvalidInput: ``<what>.unwritable``
     """
@@ -124,7 +125,7 @@ def write_new(files: Mapping[Path, tuple[bytes, int]], *, what: str) -> None:
         hint = (
             f"'mkdir -p {shlex.quote(str(path.parent))}' makes its directory"
             if missing
-            else "name another directory, or move what is there away"
+            else f"name another {named}, or move what is there away"
         )
         raise InvalidInput(
             f"{what}.unwritable", f"cannot make {_name(path)}: {why_unwritable(error)}", hint=hint

@@ -36,6 +36,8 @@ def run(arguments: list[str]) -> int:
         )
     except VgpuctlError as error:
         error.hint = with_tenant(error.hint, session.named_tenant)
+        if error.code == "request.invalid" and session.command:
+            error.hint = f"run 'vgpuctl {session.command} --help'"  # the server's is for programs
         return print_error(with_owners(error, session), session.format)
     except typer.Abort:
         return print_error(

@@ -16,11 +16,13 @@ from orchestrator.cli.complete import gpus, hosts, networks, pools, vms, volumes
 from orchestrator.cli.picking import names_or_patterns
 from orchestrator.cli.scope import note_tenant, noted_tenant, scoped_name
 from orchestrator.cli.session import CliSession, session_of
+from orchestrator.cli.words import QUOTED_PROFILE
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
+from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name
 from orchestrator.core.hosts.nic import NicKind
 from orchestrator.core.hosts.pool import check_pool_name
-from orchestrator.core.names import check_name
+from orchestrator.core.names import check_name, is_name
 from orchestrator.core.tenancy.access import EVERYWHERE
 from orchestrator.core.units import MIB, TIB, parse_size
 from orchestrator.core.vms.vm import MAX_VCPUS, disk_bytes, memory_mib
@@ -100,7 +102,15 @@ Name = Annotated[str, typer.Argument(help="Name of the VM, or TENANT/NAME.", aut
 
 
 def _new_names(ctx: typer.Context, texts: list[str]) -> list[str]:
+    _check_no_profile(texts)
     return [text if "{n}" in text else vm_name(ctx, text) for text in texts]
+
+
+def _check_no_profile(texts: Iterable[str]) -> None:
+    """:raises InvalidInput: ``cli.usage``: ``-p GRID T4-2Q`` without quotes, whose end is taken for a name"""
+    for text in texts:
+        if is_vgpu_type_name(f"NVIDIA {text}") and not is_name(text):
+            raise InvalidInput("cli.usage", f"{text} is no name of a VM", hint=QUOTED_PROFILE)
 
 
 NewNames = Annotated[

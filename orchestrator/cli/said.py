@@ -31,6 +31,12 @@ def need_something(changes: Mapping[str, object], also: str = "") -> None:
         raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint=hint)
 
 
+def need_any(changes: Mapping[str, object], command: str) -> None:
+    """The same of a command that sets much else. :raises InvalidInput: ``cli.nothing_to_set``"""
+    if not changes:
+        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint=f"run 'vgpuctl {command} --help'")
+
+
 def something_said(
     description: str | None, label: Sequence[str] | None, unlabel: Sequence[str] | None
 ) -> dict[str, object]:

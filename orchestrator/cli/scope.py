@@ -21,6 +21,7 @@ _LISTS: Final[Mapping[str, Callable[[Any], Iterable[Mapping[str, Any]]]]] = {
     "group": lambda client: client.security_groups(),
 }
 """What the caller may know of."""
+_NOUNS: Final = {"vm": "VM", "group": "security group", "network": "network", "volume": "volume"}
 
 
 def scoped_name(ctx: typer.Context, text: str, what: str) -> str:
@@ -58,7 +59,8 @@ def noted_tenant(ctx: typer.Context) -> str | None:
 
 
 def with_owners(error: VgpuctlError, session: CliSession) -> VgpuctlError:
-    """An error about a name that the tenant has not says in its hint which tenants have it."""
+    """An error about a name that the tenant has not says in its hint which tenants have it, or that two names were
+    typed the other way round."""
     what, _, how = error.code.partition(".")
     if how != "unknown" or what not in _LISTS or not session.is_connected:
         return error
@@ -67,11 +69,25 @@ def with_owners(error: VgpuctlError, session: CliSession) -> VgpuctlError:
         return error
     try:
         rows = list(_LISTS[what](session.client))
+        swapped = _swapped(what, names[0], rows, session)
     except VgpuctlError:
         return error
+    if swapped is not None:
+        return type(error)(error.code, error.message, hint=swapped, reasons=error.reasons)
     owners = sorted({str(row["tenant"]) for row in rows if row["name"] == names[0] and row["tenant"] is not None})
     if not owners:
         return error
     have = f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} {names[0]}"
     hint = f"{have}: --tenant {owners[0]}, or {owners[0]}/{names[0]}"
     return type(error)(error.code, error.message, hint=hint, reasons=error.reasons)
+
+
+def _swapped(what: str, name: str, rows: Iterable[Mapping[str, Any]], session: CliSession) -> str | None:
+    """The hint where ``name`` is not of kind ``what``, whose list is ``rows``, but of the kind that another was typed
+    as, which is of this one: ``volume attach VM VOLUME``."""
+    for kind, (typed, *_) in session.named.items():
+        if kind != what and any(row["name"] == typed for row in rows):
+            others = _LISTS[kind](session.client)
+            if any(row["name"] == name for row in others):
+                return f"{name} is a {_NOUNS[kind]} and {typed} a {_NOUNS[what]}: type them the other way round"
+    return None

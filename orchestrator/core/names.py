@@ -19,6 +19,11 @@ _LOOKS: Final = str.maketrans("ol", "01")
 _MAX_COMPARED = 2000
 """Comparing takes time, and a hint is worth only so much of it."""
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
+_FORM: Final = "use 1 to 63 lower-case letters, digits and '-', starting and ending with a letter or digit"
+_READS: Final = (
+    "to have it read only, NAME:ro in --volume and in files, or 'vgpuctl volume attach NAME VM --read-only'; no name "
+    "has a colon"
+)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
 
@@ -48,7 +53,7 @@ def check_name(text: str, *, what: str) -> str:
         raise InvalidInput(
             f"{what.replace(' ', '_')}.name_invalid",
             f"{what} name {_shown(text)} is not allowed",
-            hint="use 1 to 63 lower-case letters, digits and '-', starting and ending with a letter or digit",
+            hint=_READS if what == "volume" and ":" in text else _FORM,
         )
     return text
 

@@ -50,6 +50,8 @@ def in_plain_words(kind: str, message: str, bounds: Mapping[str, Any]) -> str:
     """What follows the name of the field. ``message``: the library's, for what has no words of ours."""
     if bounds.get("pattern") == LINE_PATTERN:
         return _UNSEEN
+    if kind == "string_too_short" and bounds.get("min_length") == 1:
+        return "is empty"
     if kind in _WORDS:
         whole = {
             name: int(value) if isinstance(value, float) and value.is_integer() else value

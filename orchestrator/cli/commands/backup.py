@@ -17,6 +17,7 @@ from orchestrator.cli.files import MAX_KEY_BYTES, read_keys, read_text, write_ne
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, OnlyHost, Sort, Tenant, Wait, listed_tenant
 from orchestrator.cli.progress import follow
+from orchestrator.cli.said import need_any
 from orchestrator.cli.session import CliSession, format_of, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list, size
 from orchestrator.cli.tree import new_group
@@ -220,6 +221,7 @@ def set_target(
         values["max_bytes_per_s"] = 0 if max_bytes_per_s == "0" else parse_size(
             max_bytes_per_s, field="max_bytes_per_s", at_least=MIN_BYTES_PER_S, at_most=MAX_BYTES_PER_S
         )  # fmt: skip
+    need_any(values, "backup target set")
     target = session.client.change_backup_target(name, values)
     most = target["max_bytes_per_s"]
     limit = f"{show_size(most)} a second" if most else "no limit"
@@ -264,7 +266,7 @@ def secret(ctx: typer.Context, name: TargetName, file: SecretFile) -> None:
     """
     session = session_of(ctx)
     text = session.client.backup_secret(name)["secret"]
-    write_new({file: (f"{text}\n".encode(), 0o600)}, what="secret")
+    write_new({file: (f"{text}\n".encode(), 0o600)}, what="secret", named="file")
     show({"file": str(file)}, session.format, lambda: [f"the secret of backup target {name} is in {file}"], name=name)
 
 

@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant, vm_name
+from orchestrator.cli.said import need_any
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table, show_list, time
 from orchestrator.cli.tree import new_group
@@ -153,6 +154,7 @@ def set_policy(
         values["vms"] = []
     if pause is not None:
         values["paused"] = pause
+    need_any(values, "backup policy set")
     _show(ctx, session_of(ctx).client.change_backup_policy(name, tenant, values))
 
 

@@ -283,7 +283,8 @@ def list_cleanings(
     address = None if gpu is None else parse_pci_address(gpu)
     only = {"host": host, "gpu": address, "vm": vm, "tenant": tenant, "sanitising": "true" if sanitising else None}
     rows = session.client.gpu_cleanings(limit, **only)
-    show_list(rows, CLEANING_COLUMNS, session.format, "no claims on GPUs have ended", None)
+    none = "nothing is sanitising" if sanitising else "no claims on GPUs have ended"
+    show_list(rows, CLEANING_COLUMNS, session.format, none, None)
 
 
 @app.command("map")

@@ -226,7 +226,7 @@ def reset_breaker(ctx: typer.Context) -> None:
     """Let rules close GPUs again, after too many had fallen at once."""
     session = session_of(ctx)
     answer = session.client.reset_health_breaker()
-    show(answer, session.format, lambda: _pool_lines(answer))
+    show(answer, session.format, lambda: ["the breaker is closed: rules close GPUs again", *_pool_lines(answer)])
 
 
 @app.command("rules")

@@ -15,11 +15,12 @@ from orchestrator.cli.host_options import PinnableCpus, RdmaNics, checked_cpus, 
 from orchestrator.cli.output import shown
 from orchestrator.cli.parameters import Label, Selector, Unlabel, Wait
 from orchestrator.cli.progress import follow
+from orchestrator.cli.said import need_any
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.cli.vm_outcome import Outcome, each
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError, error_to_dict
+from orchestrator.core.errors import Fatal, VgpuctlError, error_to_dict
 from orchestrator.core.labels import parse_changes
 
 VcpuOvercommit = Annotated[
@@ -63,8 +64,7 @@ def set_host(
         "rdma_nics": checked_nics(rdma_nics),
         "labels": labels,
     }
-    if all(value is None or value == {} for value in wanted.values()):
-        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="run 'vgpuctl host set --help'")
+    need_any({name: value for name, value in wanted.items() if value is not None and value != {}}, "host set")
     session = session_of(ctx)
     hosts = picked_hosts(session, names, selector, question="set hosts", yes=yes)
 

@@ -82,7 +82,7 @@ def create(
     ] = None,
     from_backup: Annotated[
         str | None,
-        typer.Option("--from-backup", metavar="BACKUP", help="Its disk is what this holds: an id, or its beginning."),
+        typer.Option("--from-backup", metavar="BACKUP", help="Its disk is what this holds: an id, or how it begins."),
     ] = None,
     vm: VmOptions,
     ssh_key: Annotated[
@@ -149,7 +149,9 @@ def create(
     if gpu is not None:
         wanted["gpu"] = parse_pci_address(gpu)
     sources = {"from_snapshot": from_snapshot, "from_backup": from_backup}
-    wanted |= {name: source for name, source in sources.items() if source is not None}
+    wanted |= {
+        name: _some(source, f"--{name.replace('_', '-')}") for name, source in sources.items() if source is not None
+    }
     wanted["image"] = check_image_name(image) if image is not None else _image_if_left_out(session, tenant, **sources)
     chosen = counted_names(names, count)
     if dry_run:

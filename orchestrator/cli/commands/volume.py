@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands import volume_snapshot
-from orchestrator.cli.commands.volume_parts import Name, finish, volume_name
+from orchestrator.cli.commands.volume_parts import Name, OfPool, finish, volume_name
 from orchestrator.cli.complete import hosts, vms
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import render_details, show, shown
@@ -19,7 +19,6 @@ from orchestrator.cli.parameters import (
     Description,
     Label,
     ListTenant,
-    Pool,
     Selector,
     Sort,
     Tenant,
@@ -138,7 +137,7 @@ def details(volume: Mapping[str, Any]) -> list[str]:
 
 @app.command("create")
 def create(
-    ctx: typer.Context, name: NewName, size: Size = None, on_host: OnHost = None, pool: Pool = None,
+    ctx: typer.Context, name: NewName, size: Size = None, on_host: OnHost = None, pool: OfPool = None,
     max_bytes_per_s: MaxBytes = None, max_iops: MaxIops = None, from_snapshot: FromSnapshot = None,
     encrypted: Encrypted = False, tenant: Tenant = "default", wait: Wait = True,
 ) -> None:  # fmt: skip
@@ -220,7 +219,7 @@ def attach(
     name: Name,
     vm: OfVm,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="The VM only reads it, as others on its host may at the same time.")
+        bool, typer.Option("--read-only", help="The VM only reads it, as other VMs may at the same time.")
     ] = False,
     tenant: Tenant = "default",
     wait: Wait = True,
@@ -236,7 +235,7 @@ def detach(ctx: typer.Context, name: Name, vm: OfVm, tenant: Tenant = "default",
     """Take a data volume from a VM, which may run; what is on it stays."""
     session = session_of(ctx)
     started = session.client.detach_volume(name, vm, tenant)
-    finish(session, name, started, f"{name} is not attached to {vm}", session.format, wait=wait)
+    finish(session, name, started, f"{name} is detached from {vm}", session.format, wait=wait)
 
 
 @app.command("resize")

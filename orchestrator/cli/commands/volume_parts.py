@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.complete import volumes
+from orchestrator.cli.complete import pools, volumes
 from orchestrator.cli.output import show
+from orchestrator.cli.parameters import pool_name
 from orchestrator.cli.progress import follow
 from orchestrator.cli.scope import scoped_name
 from orchestrator.cli.session import CliSession, Format
@@ -21,6 +22,16 @@ def volume_name(ctx: typer.Context, text: str) -> str:
 
 Name = Annotated[
     str, typer.Argument(help="Name of the volume, or TENANT/NAME.", autocompletion=volumes, callback=volume_name)
+]
+
+OfPool = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        help="Pool that it lies in, or none; else as its tenant's policy says.",
+        autocompletion=pools,
+        callback=pool_name,
+    ),
 ]
 
 

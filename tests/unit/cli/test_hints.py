@@ -23,6 +23,7 @@ BARE = re.compile(r"(?:^|(?<![`'#\w-]))vgpuctl ([a-z][a-z-]*(?: [^:;,)]*)?)")
 VALUES = {
     "{words}": "--label key=value", "{way}": "retry", "{roles[0]}": "guest_driver", "{run}": "serve",
     "{_options(existing, context)}": "--tenant a", "{example}": "whoami",
+    "{command}": "host list",
 }  # fmt: skip
 """What stands for whole words of a command; any other value inside a text reads as the name ``x1``."""
 FILLED_IN_LATER = re.compile(r"\{\w*\}")
@@ -93,6 +94,7 @@ HOST_IS_PUT_IN = ("orchestrator/agent/", "orchestrator/core/wire.py")
 """By core/errors.py, for who reads it at a controller."""
 NOT_KNOWN_THERE = {
     ("orchestrator/services/tenancy/tenancy.py", "tenant add-member TENANT x1"),
+    ("orchestrator/core/names.py", "volume attach NAME VM --read-only"),
     ("orchestrator/services/networks.py", "host show HOST"),
     ("orchestrator/cli/words.py", "explain -p PROFILE"),
     ("orchestrator/cli/words.py", "capacity -p PROFILE"),

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.commands.security_group import check_on
+from orchestrator.cli.files import write_new
 from orchestrator.cli.parameters import gpu_place
-from orchestrator.core.errors import NotFound
+from orchestrator.core.errors import InvalidInput, NotFound
 from tests.fakes.typed import Cli
 
 
@@ -167,3 +168,55 @@ def test_half_a_gpu_and_one_of_two_hosts_are_refused_with_the_form(cli: Cli, wor
     ended = cli(*words.split())
     assert ended.code == 2
     assert "HOST/ADDRESS" in ended.err or "a GPU is of one host" in ended.err
+
+
+@pytest.fixture
+def vm_and_volume(cli: Cli) -> None:
+    assert cli("create-vm", "miner", "--profile", "t4-small").code == 0
+    assert cli("volume", "create", "ore", "--size", "1GiB").code == 0
+
+
+@pytest.mark.parametrize("words", ["volume attach miner ore", "volume detach miner ore"])
+def test_two_names_in_the_other_order_are_told_so(cli: Cli, vm_and_volume: None, words: str) -> None:
+    refused = cli(*words.split())
+    assert refused.code == 4
+    assert "type them the other way round" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("volume attach data:ro train", "'vgpuctl volume attach NAME VM --read-only'"),
+        ("create-vm x -p t4-small --volume data:rw", "NAME:ro in --volume and in files"),
+        ("explain -p t4-small --volume data:RO", "NAME:ro in --volume and in files"),
+        ("create-vm m -p GRID T4-2Q", 'in quotes: -p "GRID T4-2Q"'),
+        ("capacity -p GRID T4-2Q", 'in quotes: -p "GRID T4-2Q"'),
+        ("vm resize m -p NVIDIA RTX 6000 Ada-12Q", 'in quotes: -p "GRID T4-2Q"'),
+        ("create-vm x -p t4-small --from-backup=", "--from-backup must not be empty"),
+        ("create-vm x -p t4-small --from-snapshot= --image a", "--from-snapshot"),
+        ("volume set ore --max-iops -3", "hint: run 'vgpuctl volume set --help'"),
+        ("health quarantine t4-host 41:00.0 --reason=", "reason: is empty"),
+        ("health quarantine t4-host 41:00.0 --reason=", "hint: run 'vgpuctl health quarantine --help'"),
+        ("host reboot", "for example 'vgpuctl host reboot"),
+        ("vm snapshot list", "for example 'vgpuctl vm snapshot list"),
+        ("tenant key rotate", "for example 'vgpuctl tenant key rotate"),
+        ("backup policy set nightly", "nothing is to be set"),
+        ("backup target set nas", "nothing is to be set"),
+    ],
+)
+def test_a_mistake_is_told_with_what_was_meant(cli: Cli, words: str, told: str) -> None:
+    refused = cli(*words.split())
+    assert (refused.code, refused.out) == (2, "")
+    assert told in refused.err
+
+
+def test_what_is_clean_is_not_told_as_what_never_was(cli: Cli, vm_and_volume: None) -> None:
+    assert cli("gpu", "cleanings", "--sanitising").out == "nothing is sanitising\n"
+
+
+def test_a_file_in_the_way_is_called_one(tmp_path: Path) -> None:
+    there = tmp_path / "secret"
+    there.write_text("kept")
+    with pytest.raises(InvalidInput) as refused:
+        write_new({there: (b"new", 0o600)}, what="secret", named="file")
+    assert (there.read_text(), refused.value.hint) == ("kept", "name another file, or move what is there away")
