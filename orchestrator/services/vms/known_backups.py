@@ -13,11 +13,12 @@ from orchestrator.store.transaction import Transaction
 def known_backup(tx: Transaction, tenant: str, backup_id: str) -> Backup:
     """By id, or by how it begins. :raises NotFound: ``backup.unknown``"""
     meant = tx.backups.beginning(tenant, backup_id) if len(backup_id) >= SHORTEST_ID else ()
-    if len(meant) != 1:
-        shows = f"'vgpuctl backup list --tenant {tenant}' shows those that are there"
-        words = f"the ids of several backups begin with {backup_id!a}" if meant else ""
+    hint = f"'vgpuctl backup list --tenant {tenant}' shows those that are there"
+    if not meant:
         short = "" if len(backup_id) >= SHORTEST_ID else f"write at least {SHORTEST_ID} characters of its id; "
-        raise NotFound("backup.unknown", words or f"no backup is called {backup_id[:63]!a}", hint=short + shows)
+        raise NotFound("backup.unknown", f"no backup is called {backup_id[:63]!a}", hint=short + hint)
+    if len(meant) > 1:
+        raise NotFound("backup.unknown", f"the ids of several backups begin with {backup_id!a}", hint=hint)
     return meant[0]
 
 
