@@ -64,7 +64,10 @@ def list_snapshots(ctx: typer.Context, name: Name, tenant: Tenant = "default", s
 def delete(
     ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
 ) -> None:
-    """Delete a snapshot, with those of volumes that were taken then; the disk stays as it is."""
+    """Delete a snapshot; the disk stays as it is.
+
+    With it go those of volumes that were taken with it.
+    """
     session = session_of(ctx)
     confirm("delete snapshot", [snapshot], yes=yes)
     finish(session, session.client.delete_snapshot(name, tenant, snapshot), tenant, wait=wait)
@@ -74,9 +77,9 @@ def delete(
 def restore(
     ctx: typer.Context, name: Name, snapshot: Snapshot, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
 ) -> None:
-    """Put a stopped VM's disk back to a snapshot, which stays, and data volumes of which it was taken too.
+    """Put a stopped VM's disk back to a snapshot, which stays.
 
-    What was written since is gone.
+    So are data volumes of which it was taken too. What was written since is gone.
     """
     session = session_of(ctx)
     volumes = any(each.get("volumes") for each in session.client.snapshots(name, tenant) if each["name"] == snapshot)
