@@ -159,7 +159,7 @@ def verify(
     tenant: Tenant = "default",
     wait: Wait = True,
 ) -> None:
-    """Read all of a backup and compare it with its digests, or boot a copy of it.
+    """Compare all of a backup with its digests, or boot a copy of it.
 
     The copy is a VM without network cards, on the tenant's quota; it is removed whatever comes of it. 'backup show'
     tells what its console showed last.
