@@ -247,7 +247,7 @@ def _store(settings: Settings, key: bytes, site_prefix: str) -> Store:
     file.touch(mode=0o600)
     site = site_prefix + RandomIds().new_uuid()[len(site_prefix) :]
     store = Store(settings.database_url or url_of(file), key=key, new_site=site)
-    if store.site.startswith(IN_MEMORY_SITE) != (site_prefix == IN_MEMORY_SITE):
+    if store.site.startswith(IN_MEMORY_SITE) != (site_prefix == IN_MEMORY_SITE) and not store.rename_unused(site):
         store.close()
         raise _of_the_other_kind(settings.state, in_memory=site_prefix != IN_MEMORY_SITE)
     return store

@@ -21,7 +21,7 @@ from orchestrator.core.tenancy.audit import audit_key
 from orchestrator.store.audit import note_recorded
 from orchestrator.store.connections import Connections, Mode
 from orchestrator.store.hosts import ParsedSnapshots
-from orchestrator.store.meta import SETTLED, SITE, STARTS, Meta
+from orchestrator.store.meta import SETTLED, SITE, STARTS, Meta, is_unused
 from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.sqlite.wal import Checkpoints, Flush
 from orchestrator.store.sqlite.writer_lock import WriterLock
@@ -119,6 +119,16 @@ class Store:
         if site is None:
             raise Fatal("store.damaged", "the database has lost its site id", hint="restore it from a backup")
         return site
+
+    def rename_unused(self, new_site: str) -> bool:
+        """It is of that site from now on, if nobody has put anything into it. Whether it was so."""
+        with self._alone() as connection:
+            db = Statements(connection)
+            if not is_unused(db):
+                return False
+            Meta(db).put(SITE, new_site)
+        self.site = new_site
+        return True
 
     def count(self, known: int) -> int:
         """One more, whoever counts: servers do when they begin, and when something was written since. ``known``: what

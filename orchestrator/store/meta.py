@@ -9,8 +9,9 @@ from sqlalchemy import bindparam, create_engine, func, insert, inspect, select, 
 from sqlalchemy.exc import SQLAlchemyError
 
 from orchestrator.core.errors import Retryable
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
 from orchestrator.store.statements import Precompiled, Statements
-from orchestrator.store.tables import audit, meta
+from orchestrator.store.tables import audit, meta, metadata, tenants
 
 SITE: Final = "site"
 """Id of the database, drawn when it was made."""
@@ -18,6 +19,8 @@ STARTS: Final = "starts"
 SETTLED: Final = "settled"
 """The number of starts when a person last settled a restored database."""
 _TIME_PASSED: Final = "time_passed"
+_WRITTEN_AT_START: Final = frozenset({"meta", "secrets", "audit", "events", "tenants"})
+"""Tables that have rows once a server has begun, whether anybody has asked it for something or not."""
 _VALUE: Final = Precompiled(select(meta.c.value).where(meta.c.key == bindparam("its_key")))
 _CHANGE: Final = Precompiled(update(meta).where(meta.c.key == bindparam("its_key")))
 
@@ -39,6 +42,14 @@ class Meta:
     def put(self, key: str, value: str) -> None:
         if self._db.execute(_CHANGE, {"its_key": key, "value": value}).rowcount == 0:
             self._db.execute(insert(meta).values(key=key, value=value))
+
+
+def is_unused(db: Statements) -> bool:
+    """Whether nobody has put anything there yet: a server has begun, and that is all."""
+    if db.execute(select(tenants.c.name).where(tenants.c.name != DEFAULT_TENANT).limit(1)).first() is not None:
+        return False
+    filled = (table for table in metadata.tables.values() if table.name not in _WRITTEN_AT_START)
+    return all(db.execute(select(1).select_from(table).limit(1)).first() is None for table in filled)
 
 
 class Time:

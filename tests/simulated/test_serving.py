@@ -22,6 +22,7 @@ from orchestrator.server.settings import load_settings
 from orchestrator.server.simulated import build_without_hosts, simulated_hosts
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.hardware import gpu_kind
+from orchestrator.sim.in_memory import new_host
 from orchestrator.sim.machine_files import MachineFiles
 from orchestrator.sim.vgpu_actions import disable
 from tests.fakes.several import Server, until
@@ -85,13 +86,33 @@ def test_a_fleet_without_machines_serves_vms_of_both_kinds_and_outlives_the_serv
 
 def test_a_state_directory_serves_real_hosts_or_others_never_both(tmp_path: Path, fleet: Path) -> None:
     real, paper = load_settings(state=tmp_path / "real"), load_settings(state=tmp_path / "paper")
-    build(real).close()
+    app = build(real)
+    with app.store.begin() as tx:
+        tx.hosts.add(new_host("gpu-01", "gpu-01.test", None, (), 0))
+    app.close()
     with simulated_hosts(fleet, paper) as socket:
         build_without_hosts(paper, socket).close()
         with pytest.raises(Conflict, match="serves real hosts"):
             build_without_hosts(real, socket)
     with pytest.raises(Conflict, match="are simulated"):
         build(paper)
+
+
+def test_a_directory_in_which_a_server_had_begun_without_anything_serves_simulated_hosts_too(
+    tmp_path: Path, fleet: Path
+) -> None:
+    settings = load_settings(state=tmp_path / "state")
+    app = build(settings)
+    site = app.store.site
+    app.close()
+    with simulated_hosts(fleet, settings) as socket:
+        app = build_without_hosts(settings, socket)
+        with app.store.read() as tx:
+            assert len(tx.hosts.addresses()) == 3
+        assert app.store.site != site
+        app.close()
+    with pytest.raises(Conflict, match="are simulated"):
+        build(settings)
 
 
 def test_each_controller_of_a_database_server_would_simulate_other_hosts(tmp_path: Path, fleet: Path) -> None:
