@@ -307,9 +307,11 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
     state: Literal["running", "stopped"] = "running"
 
     @model_validator(mode="after")
-    def _one_end(self) -> VmForm:
+    def _one_of_each(self) -> VmForm:
         if self.lease is not None and self.until is not None:
             raise PydanticCustomError("refused", "a lease has one end: lease or until, not both")
+        if self.from_snapshot is not None and self.from_backup is not None:
+            raise PydanticCustomError("refused", "a disk is a copy of one: from_snapshot or from_backup, not both")
         return self
 
     def to_core(self) -> ManifestVm:

@@ -16,7 +16,7 @@ from orchestrator.core.vms.vm import VmShape
 
 Kind = Literal["tenant", "offering", "floating_address", "network", "security_group", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
-"""``refuse``: it exists and differs in what cannot be changed."""
+"""``refuse``: it exists and differs in what cannot be changed, or is not there and would not be created."""
 
 BUSY = frozenset({"creating", "adopting", "starting", "stopping", "moving", "deleting"})
 PROTECTED: Final = "protected"
@@ -192,6 +192,8 @@ class Change:
     """``tenant/name`` for a VM."""
     action: Action
     fields: tuple[FieldChange, ...]
+    reason: str | None = None
+    """Why what is not there yet would be refused."""
 
 
 def listed(things: Iterable[object] | None) -> str:

@@ -46,6 +46,8 @@ Prune = Annotated[
 def _detail(change: dict[str, Any]) -> str:
     if change["action"] in {"add", "delete"}:
         return ""
+    if change["reason"] is not None:
+        return shown(change["reason"])
     return "; ".join(
         f"{field['field']} {_value(field['there'])} → {_value(field['wanted'])}" for field in change["fields"]
     )
@@ -76,7 +78,7 @@ def _by_row(
 
 def plan(ctx: typer.Context, file: Files, prune: Prune = False) -> None:
     """Show what apply would do; exit code 3 when it would do something."""
-    _, changes = _changes(session_of(ctx), file, prune=prune)
+    changes = _planned(session_of(ctx), file, prune=prune)
     rows = [asdict(change) for change in changes]
     show(
         rows,
@@ -93,7 +95,7 @@ def plan(ctx: typer.Context, file: Files, prune: Prune = False) -> None:
 
 def diff(ctx: typer.Context, file: Files, prune: Prune = False) -> None:
     """Show every value that is not as a file says; exit code 3 when there is one."""
-    _, changes = _changes(session_of(ctx), file, prune=prune)
+    changes = _planned(session_of(ctx), file, prune=prune)
     if changes or format_of(ctx) not in {Format.TABLE, Format.WIDE}:
         show([asdict(change) for change in changes], format_of(ctx), lambda: _diff_lines(changes))
     raise typer.Exit(DIFFERENT if changes else 0)
@@ -152,6 +154,13 @@ def _as_file(ctx: typer.Context, form: Format) -> Format:
     return form if format_of(ctx) is Format.TABLE else format_of(ctx)
 
 
+def _planned(session: CliSession, files: Sequence[Path], *, prune: bool) -> tuple[Change, ...]:
+    from orchestrator.cli.manifest.refused import with_refusals
+
+    manifest, planned = _changes(session, files, prune=prune)
+    return with_refusals(session.client, manifest, planned)
+
+
 def _changes(session: CliSession, files: Sequence[Path], *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
     from orchestrator.catalogue.manifest_file import read_manifests
     from orchestrator.cli.manifest.observed import observe
@@ -180,6 +189,8 @@ def _diff_lines(changes: Sequence[Change]) -> list[str]:
     for change in changes:
         mark = {"add": "+", "delete": "-", "refuse": "!"}.get(change.action, "~")
         lines.append(colour(f"{mark} {shown(change.kind)} {shown(change.name)}", "bold"))
+        if change.reason is not None:
+            lines.append(f"    {shown(change.reason)}")
         lines += [line for field in change.fields for line in _field_lines(field)]
     return lines
 
@@ -226,6 +237,6 @@ def _partial(outcomes: Sequence[ChangeOutcome], failed: Sequence[ChangeOutcome])
     return family(
         "manifest.partial",
         f"{len(failed)} of {len(outcomes)} changes could not be made",
-        hint="the others are made; correct what is said and apply again",
+        hint=f"{'' if len(failed) == len(outcomes) else 'the others are made; '}correct what is said and apply again",
         reasons=reasons,
     )

@@ -209,7 +209,7 @@ class CarryOut:
         session = self._thread_session()
         tenant, _, name = change.name.partition("/")
         verbs: dict[Action, Callable[[], Json]] = {
-            "add": lambda: session.client.create_vm(_request(self._vms[change.name], self._label)),
+            "add": lambda: session.client.create_vm(request_for(self._vms[change.name], self._label)),
             "start": lambda: session.client.start_vm(name, tenant),
             "stop": lambda: session.client.stop_vm(name, tenant),
             "delete": lambda: session.client.delete_vm(name, tenant),
@@ -305,7 +305,8 @@ def _values(change: Change) -> dict[str, object]:
     return values
 
 
-def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
+def request_for(vm: ManifestVm, label: str | None) -> dict[str, object]:
+    """What the API is asked for the VM."""
     until = None if vm.end.at is None else show_moment(vm.end.at)
     end = {"lease_s": vm.end.after_s, "until": until}
     rest = {

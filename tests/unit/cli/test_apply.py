@@ -205,6 +205,10 @@ MISTAKES = {
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    disk: 1\n": (6, "is no text"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    owner: x\n": (6, "no such field"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    ssh_keys: [x]\n": (6, "not an SSH public"),
+    "schema_version: 1\nvms:\n  - {name: a, profile: p, image: i, from_snapshot: a/b, from_backup: 1f30c8aa}\n": (
+        3,
+        "not both",
+    ),
     "schema_version: 1\nvms:\n  - &a {name: a, profile: p, image: i}\n  - *a\n": (3, "anchors"),
     "schema_version: 1\nschema_version: 1\n": (2, "given twice"),
     "schema_version: 1\nofferings:\n  - {name: a, kind: mig}\n": (3, "mig needs mig_profile"),
