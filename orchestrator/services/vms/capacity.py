@@ -85,6 +85,8 @@ class _Ties:
     networks: tuple[Network, ...]
     volumes: tuple[str, ...]
     """As hosts call them."""
+    tied_by: str | None
+    """Name of the volume that alone says which host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,7 @@ class CapacityService:
             places = {query: query.count(hosts) for query in dict.fromkeys(query for _, query in wanted)}
             return tuple(
                 CapacityRow(name if question.each else query.request.profile, _most(places[query], question),
-                            None if places[query] else query.why_none(hosts, index, name))
+                            None if places[query] else query.why_none(hosts, index, name, alone=not question.each))
                 for name, query in wanted
             )  # fmt: skip
 
@@ -333,7 +335,7 @@ class CapacityService:
         pool = pool_on_hosts(tx, question.pool, question.tenant, offering)
         question = replace(question, host=ties.host, pool=pool, volumes=ties.volumes)
         tied = replace(question, disk_bytes=question.host_disk_bytes + ties.disk_bytes)
-        bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count)
+        bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count, tied_by=ties.tied_by)
         return with_site_rules(tx, self.index, with_networks(tx, bare, ties.networks))
 
 
@@ -359,8 +361,8 @@ def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties
     check_names(question.volumes)
     networks = tuple(network_for(tx, question.tenant, name) for name in question.networks)
     volumes = volumes_for(tx, question.tenant, question.volumes, host, None)
-    where, disk_bytes = place_with(volumes, host, 0)
-    return _Ties(where, disk_bytes, networks, tuple(volume.on_hosts for volume in volumes))
+    where, disk_bytes, tied_by = place_with(volumes, host, 0)
+    return _Ties(where, disk_bytes, networks, tuple(volume.on_hosts for volume in volumes), tied_by)
 
 
 def _most(number: int, question: Question) -> int:

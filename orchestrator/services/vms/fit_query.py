@@ -16,6 +16,7 @@ from orchestrator.core.placement.views import Placement, Request
 from orchestrator.services.fleet.index import Fleet, FleetIndex
 from orchestrator.services.guests.drivers import GuestHost
 from orchestrator.services.guests.runs import offered_roles
+from orchestrator.services.vms.placement_request import place_named
 from orchestrator.store.transaction import Transaction
 
 
@@ -39,12 +40,13 @@ class FitQuery:
         apart = affinity.apart_from(self.request.needs)
         return sum(viewed.kind in taking and viewed.view.vms.isdisjoint(apart) for viewed in fleet.hosts)
 
-    def why_none(self, fleet: Fleet, index: FleetIndex, profile: str) -> Reason:
-        """Of a request of which :meth:`count` has none, as create says it. ``profile``: its name."""
+    def why_none(self, fleet: Fleet, index: FleetIndex, profile: str, *, alone: bool) -> Reason:
+        """Of a request of which :meth:`count` has none, as create says it. ``profile``: its name. ``alone``: it is
+        asked of no other, so that there is time to say whether any host could ever have it."""
         if self.refused is not None:
             return self.refused
-        if self.request.whole_gpus:  # of a set that no host has, what is said of single GPUs misleads
-            lasting = index.lasting_reason(self.request, asked=profile, place=None)
+        if alone or self.request.whole_gpus:  # of a set that no host has, what is said of single GPUs misleads
+            lasting = index.lasting_reason(self.request, asked=profile, place=place_named(self.request))
             if lasting is not None and lasting.code == NEVER_FITS:
                 return lasting
         if affinity.apart_from(self.request.needs):  # hosts of one kind may have such a VM or not

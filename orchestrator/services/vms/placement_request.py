@@ -12,7 +12,7 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.offerings.offering import Offering, check_whole_pages
 from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.placement.rules.disk import gib_of
-from orchestrator.core.placement.rules.named import BesideSnapshot
+from orchestrator.core.placement.rules.named import BesideSnapshot, OnHost
 from orchestrator.core.placement.rules.rule import need_of
 from orchestrator.core.placement.rules.wanted import Wanted
 from orchestrator.core.placement.views import Request
@@ -76,14 +76,20 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length() if number else 0
 
 
+def place_named(request: Request) -> str | None:
+    """The only host that will do, for people. None: any will."""
+    on_host = need_of(request.needs, OnHost)
+    return None if on_host is None else on_host.place
+
+
 def first_reason(
     tx: Transaction, fleet: FleetIndex, request: Request, asked: VmShape, *, is_new: bool = True
 ) -> Reason | None:
     """What is to be told first of a request that fits nowhere: never before not now, own VMs before others'.
 
-    ``asked``: the VM or the question, whose profile, host and volumes are named. ``is_new``: it is not there yet.
+    ``asked``: the VM or the question, whose profile is named. ``is_new``: it is not there yet.
     """
-    place = None if asked.host is None else "its host" if asked.volumes else f"host {asked.host}"
+    place = place_named(request)
     beside = need_of(request.needs, BesideSnapshot)
     if beside is not None:
         place = "the host of its snapshot"

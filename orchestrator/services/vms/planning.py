@@ -183,23 +183,24 @@ class Planner:
         _check_image(tx, spec)
         with self.index.current() as fleet:
             check_named(tx, fleet, spec.host, spec.gpu)
-            host, disk_bytes = place_with(volumes, spec.host, spec.host_disk_bytes)
+            host, disk_bytes, tied_by = place_with(volumes, spec.host, spec.host_disk_bytes)
             placed = replace(spec, host=host, disk_bytes=disk_bytes)
-            planned = self._planned(tx, fleet, placed, stored, others, bound)
+            planned = self._planned(tx, fleet, (placed, tied_by), stored, others, bound)
         kept = 0 if stored is None else stored.snapshot_bytes
         claim = replace(planned.claim, disk_bytes=spec.host_disk_bytes + kept)
         source = None if isinstance(bound, Leaving) else bound
         return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes, source=source)
 
     def _planned(
-        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, stored: Vm | None, others: Others,
-        bound: Leaving | SnapshotSource | Backup | None,
+        self, tx: Transaction, fleet: FleetIndex, placed_spec: tuple[VmSpec, str | None], stored: Vm | None,
+        others: Others, bound: Leaving | SnapshotSource | Backup | None,
     ) -> VmPlan:  # fmt: skip
-        vm_id = self.ids.new_uuid() if stored is None else stored.id
+        """``placed_spec``: as placement has to see it, and the name of the volume that ties it to its host."""
+        (spec, tied_by), vm_id = placed_spec, self.ids.new_uuid() if stored is None else stored.id
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
-        wanted = self.wanted(tx, fleet, spec, vm_id, offering, stored)
+        wanted = replace(self.wanted(tx, fleet, spec, vm_id, offering, stored), tied_by=tied_by)
         if isinstance(bound, Leaving):
             wanted = replace(wanted, made=bound.vm, moves=True, off_hosts=bound.off_hosts)
         elif isinstance(bound, SnapshotSource):
@@ -209,7 +210,7 @@ class Planner:
         placed = self._place(tx, fleet, spec, sought, stored, others)
         if isinstance(placed, Refusal):
             is_new = stored is None and not isinstance(bound, Leaving)
-            raise _no_room(placed, spec, first_reason(tx, fleet, request, spec, is_new=is_new))
+            raise _no_room(placed, spec, first_reason(tx, fleet, request, spec, is_new=is_new), tied_by)
         placement, victims, moves = placed
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
@@ -332,9 +333,10 @@ def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> Placement | Ref
     return place_in(engine, request)
 
 
-def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None) -> VgpuctlError:
+def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None, tied_by: str | None) -> VgpuctlError:
     if first is not None and first.code == NEVER_FITS:
         hint = "ask for less, or for another profile: 'vgpuctl capacity' has what fits"
+        hint = hint if tied_by is None else f"leave out volume {tied_by}, or {hint}"
         return InvalidInput(first.code, first.message, hint=hint, reasons=refusal.reasons)
     error = NoCapacity(
         refusal.code,

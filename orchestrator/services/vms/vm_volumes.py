@@ -10,7 +10,7 @@ from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED, UNFINISHED, Operation
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import MAX_ATTACHED, READ_ONLY, Volume, plain_name, unknown_volume
+from orchestrator.core.vms.volume import MAX_ATTACHED, READ_ONLY, Volume, plain_name, short_of, unknown_volume
 from orchestrator.ports.clock import Ids
 from orchestrator.store.transaction import Transaction
 from orchestrator.store.volume_keys import keyless
@@ -61,13 +61,14 @@ def host_of(volumes: Iterable[Volume], host: str | None) -> str | None:
     return host
 
 
-def place_with(volumes: Iterable[Volume], host: str | None, disk_bytes: int) -> tuple[str | None, int]:
+def place_with(volumes: Iterable[Volume], host: str | None, disk_bytes: int) -> tuple[str | None, int, str | None]:
     """Host and disk of a VM that is given these, as placement has to see them: where they lie, and with those that lie
-    nowhere yet beside its own disk.
+    nowhere yet beside its own disk; and which of them ties it to a host that its request does not name.
 
     :raises Conflict: ``volume.elsewhere``"""
     to_place = sum(volume.size_bytes for volume in volumes if volume.host is None and volume.pool is None)
-    return host_of(volumes, host), disk_bytes + to_place
+    tying = (short_of(volume.on_hosts) for volume in volumes if host is None and volume.host is not None)
+    return host_of(volumes, host), disk_bytes + to_place, next(tying, None)
 
 
 def check_names(names: tuple[str, ...]) -> None:

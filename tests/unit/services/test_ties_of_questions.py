@@ -124,3 +124,20 @@ def test_of_vms_that_spread_one_fits_on_each_host_that_has_none(plane: ControlPl
         assert services.capacity.explain(question).explanation.fits == bool(left)
         if left:
             services.vms.create(create_vm(f"vm-{left}", profile="asked"))
+
+
+def test_the_volume_that_ties_a_vm_to_a_host_that_cannot_hold_it_is_named_whoever_is_asked(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    plane.services.volumes.create("default", "data", GIB, T4_HOST)
+    profile, capacity = "NVIDIA L40S-12Q", plane.services.capacity
+    question = Question(profile=profile, volumes=("data",))
+    with pytest.raises(VgpuctlError) as caught:
+        plane.services.vms.create(replace(create_vm("a", profile=profile), volumes=("data",)))
+    explained = capacity.explain(question).explanation.reasons
+    (row,) = capacity.capacity(question)
+    assert row.reason is not None
+    said = f"the host of volume data can never hold {profile}"
+    assert (caught.value.message, explained[0].message, row.reason.message) == (said, said, said)
+    assert "leave out volume data" in str(caught.value.hint)
+    for reasons in (caught.value.reasons, explained):
+        assert "volume data is on another host" in {reason.message for reason in reasons}

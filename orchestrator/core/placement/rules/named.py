@@ -18,13 +18,20 @@ class OnHost(Need):
     lasting = codes
 
     host: str
+    volume: str | None = None
+    """Name of the data volume that lies there, where nobody has named the host."""
+
+    @property
+    def place(self) -> str:
+        """Where that is, for people: what a volume ties a VM to is not its tenant's to know."""
+        return f"host {self.host}" if self.volume is None else f"the host of volume {self.volume}"
 
     def missing(self, host: KnownHost) -> Iterator[str]:
         if self.host not in {host.host_id, host.name}:
             yield "host.other"
 
     def message(self, code: str) -> str:
-        return "another host was asked for"
+        return "another host was asked for" if self.volume is None else f"volume {self.volume} is on another host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class OnGpu(Need):
 
 def needs_of(wanted: Wanted) -> Iterator[Need]:
     if wanted.vm.host is not None:
-        yield OnHost(wanted.vm.host)
+        yield OnHost(wanted.vm.host, wanted.tied_by)
     if wanted.beside_snapshot is not None:
         yield BesideSnapshot(wanted.beside_snapshot)
     if wanted.off_hosts:

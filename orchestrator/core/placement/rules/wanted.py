@@ -21,6 +21,8 @@ class Wanted:
     """With its size, the host that its volumes tie it to, and their disk where they lie nowhere yet. What it calls its
     networks says nothing here."""
     offering: Offering
+    tied_by: str | None = None
+    """Name of the data volume that alone says which host that is; None: the request names it, or any will do."""
     made: Vm | None = None
     """The VM itself, with its disk, where that is there already."""
     moves: bool = False
