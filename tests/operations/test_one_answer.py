@@ -228,6 +228,22 @@ def test_a_gpu_that_is_not_there_is_refused_with_what_was_probably_meant(plane: 
     assert str(hint).startswith(f"host {L40S_HOST} has one; did you mean 0000:42:00.0")
 
 
+def test_one_gpu_is_no_set_of_them_whoever_is_asked(plane: ControlPlane) -> None:
+    services, question = plane.services, Question(profile="gpu:2", host=T4_HOST, gpu="0000:42:00.0")
+    vm = replace(create_vm("a", profile="gpu:2"), host=T4_HOST, gpu="0000:42:00.0")
+    asked: tuple[Callable[[], object], ...] = (
+        lambda: services.vms.create(vm),
+        lambda: services.vms.plan(vm),
+        lambda: services.capacity.explain(question),
+    )
+    for ask in asked:
+        with pytest.raises(InvalidInput) as caught:
+            ask()
+        assert (caught.value.code, caught.value.message) == (
+            "gpu.one_named", "GPU 0000:42:00.0 is one, and gpu:2 takes 2 of a host",
+        )  # fmt: skip
+
+
 def test_what_is_no_address_is_refused_before_anything_is_asked(plane: ControlPlane) -> None:
     with pytest.raises(InvalidInput, match="is not a PCI address"):
         plane.services.vms.create(replace(create_vm("a"), gpu="the second one"))

@@ -43,7 +43,8 @@ def lasting_reason(request: Request, empty: Iterable[HostView], *, asked: str, p
     lead = max(meant or reasons, key=lambda reason: reason.count)
     if any(reason.code not in _TOO_SMALL for reason in meant):
         return Reason(code=NOT_SET_UP, message="no host of this pool is set up for it")
-    fewer = _fewer_gpus(engine, request) if place is None and not meant else None
+    fewer = None if meant else _no_such_set(engine, request, place)
+    fewer = fewer or (_fewer_gpus(engine, request) if place is None and not meant else None)
     if fewer is not None:
         return fewer
     what, which = _lacking(lead.code, request, asked), f" with GPUs for {asked}" if len(meant) < len(reasons) else ""
@@ -61,6 +62,17 @@ def _fewer_gpus(engine: PlacementEngine, request: Request) -> Reason | None:
         return None
     which = f" ({', '.join(models)})" if models else ""
     message = f"no host of this pool has {request.whole_gpus} GPUs{which} (the most: {most})"
+    return Reason(code=NEVER_FITS, message=message)
+
+
+def _no_such_set(engine: PlacementEngine, request: Request, place: str | None) -> Reason | None:
+    """None: it asks for no set of whole GPUs, one host has such sets, or none has larger ones."""
+    number, boards = request.whole_gpus, [board.cut for board in engine.fleet.boards]
+    sizes = sorted({board.size(shape) for board in boards for shape in board.shapes})
+    if number < 2 or number in sizes or not sizes or sizes[-1] < number:
+        return None
+    who = "no host of this pool gives" if place is None else f"{place} never gives"
+    message = f"{who} out {number} GPUs together (sets of {', '.join(map(str, sizes))})"
     return Reason(code=NEVER_FITS, message=message)
 
 

@@ -212,6 +212,16 @@ def check_whole_pages(offering: Offering, memory_mib: int) -> None:
         )
 
 
+def check_one_gpu(offering: Offering, gpu: str | None) -> None:
+    """``gpu``: the only one that will do. :raises InvalidInput: ``gpu.one_named``"""
+    if gpu is not None and offering.gpu_count > 1:
+        raise InvalidInput(
+            "gpu.one_named",
+            f"GPU {gpu} is one, and {offering.name} takes {offering.gpu_count} of a host",
+            hint="name their host alone: which of its GPUs form a set is chosen for the VM",
+        )
+
+
 def check_supported(offering: Offering) -> Offering:
     """The offering itself. :raises InvalidInput: ``profile.unsupported``"""
     missing = unsupported(offering)

@@ -90,7 +90,9 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
         if request.host is not None:
             yield "host.no_gpus", _message("host.no_gpus", request), host.view.name
     elif code is not None and code not in _BEFORE_ITS_GPUS and _holds_none(engine, request, host):
-        yield from ((*what, _subject(host, gpu)) for gpu in host.gpus for what in [_unsupported(request)])
+        of_set = request.whole_gpus > 1
+        what = _no_such_set(request, engine.fleet.boards[host.board].cut) if of_set else _unsupported(request)
+        yield from ((*what, _subject(host, gpu)) for gpu in host.gpus)
     elif code is not None:
         if code == "host.cordoned" and host.view.reason is not None:
             yield host.view.reason_code, host.view.reason, host.view.name
@@ -105,6 +107,15 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
 
 def _unsupported(request: Request) -> tuple[str, str]:
     return "profile.unsupported", _message("profile.unsupported", request)
+
+
+def _no_such_set(request: Request, board: Cut) -> tuple[str, str]:
+    """Of a host that has as many GPUs, and no set of them."""
+    code, message = _unsupported(request)
+    sizes = sorted(map(board.size, board.shapes))
+    if request.whole_gpus in sizes or not sizes or sizes[-1] < request.whole_gpus:
+        return code, message
+    return code, f"its GPUs are given out in sets of {', '.join(map(str, sizes))}, not of {request.whole_gpus}"
 
 
 def _subject(host: FleetHost, gpu: Gpu) -> str:
@@ -152,7 +163,10 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
     else:
         code = "gpu.no_partition"
     detail = _closed(host) if code == "gpu.too_few" else None
-    yield code, _message(code, request, detail, free=free), host.view.name
+    if code == "profile.unsupported":
+        yield (*_no_such_set(request, board), host.view.name)
+    else:
+        yield code, _message(code, request, detail, free=free), host.view.name
     for gpu, model in zip(host.gpus, models, strict=True):
         subject = _subject(host, gpu)
         if request.gpu_models and model not in request.gpu_models:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from orchestrator.core.advice.outlook import own_reason
 from orchestrator.core.errors import Reason
-from orchestrator.core.offerings.offering import Offering, check_whole_pages
+from orchestrator.core.offerings.offering import Offering, check_one_gpu, check_whole_pages
 from orchestrator.core.overlay import OvnNetwork
 from orchestrator.core.placement.rules.disk import gib_of
 from orchestrator.core.placement.rules.named import BesideSnapshot, OnHost
@@ -27,8 +27,9 @@ from orchestrator.store.transaction import Transaction
 def with_site_rules(tx: Transaction, fleet: FleetIndex, wanted: Wanted) -> Wanted:
     """And what the site says of its tenant and offering.
 
-    :raises InvalidInput: ``memory.not_whole_pages``"""
+    :raises InvalidInput: ``memory.not_whole_pages``, ``gpu.one_named``"""
     check_whole_pages(wanted.offering, wanted.vm.memory_mib)
+    check_one_gpu(wanted.offering, wanted.vm.gpu)
     tenant = wanted.vm.tenant
     apart = _kept_apart(tx, wanted.offering, tenant, wanted.vm_id)
     return replace(wanted, isolation=fleet.isolation_of(tenant), apart_from_vms=apart)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.advice.outlook import lasting_reason
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Placement, Refusal, Request
@@ -54,6 +55,21 @@ def test_parts_fill_a_gpu_before_another_of_a_host_that_gives_whole_gpus_is_open
     for number in range(count):
         assert settle(engine, ask(f"v{number}", "1g.10gb"))
     assert engine.fleet.active == 1
+
+
+@pytest.mark.parametrize("name", [None, "a"])
+def test_a_set_of_gpus_that_no_board_has_is_refused_with_the_sets_that_it_has(name: str | None) -> None:
+    hosts = [host("a", gpus("H100 SXM5 80GB", 8, "mig", "time_sliced"), fabric=True)]
+    answer = place(ask("v", "gpu:3", host=name), hosts)
+    assert isinstance(answer, Refusal)
+    (reason,) = answer.reasons
+    assert (reason.code, reason.message) == (
+        "profile.unsupported", "its GPUs are given out in sets of 1, 2, 4, 8, not of 3",
+    )  # fmt: skip
+    lasting = lasting_reason(ask("v", "gpu:3", host=name), hosts, asked="gpu:3", place=name and f"host {name}")
+    assert lasting is not None
+    who = "host a never gives" if name else "no host of this pool gives"
+    assert lasting.message == f"{who} out 3 GPUs together (sets of 1, 2, 4, 8)"
 
 
 def test_a_gap_between_equal_slots_is_used_first() -> None:
