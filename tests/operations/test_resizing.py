@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.vms.claim import Claim
 from orchestrator.core.vms.vm import Vm
 from orchestrator.services.messages import ResizePlan, ResizeVm, Started
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.operations import moves, resizes
 from tests.operations.test_volumes import done, refused
 
@@ -152,6 +153,24 @@ def test_where_it_fits_nowhere_the_reasons_of_all_hosts_are_told(plane: ControlP
     assert not [reason for reason in error.reasons if reason.code == "move.not_there"], "its host has a truer reason"
     refused("gpu.no_capacity", NoCapacity, lambda: plan(plane, wanted()))
     assert claims(plane) == before
+
+
+def test_whole_gpus_stay_of_their_model_unless_the_offering_names_another(plane: ControlPlane) -> None:
+    machine = plane.machine(L40S_HOST)
+    machine.gpus = machine.gpus[:1]
+    for host in (L40S_HOST, T4_HOST):
+        plane.add_host(host)
+    done(plane, plane.services.vms.create(replace(create_vm("train", profile="gpu:1", start=False), host=L40S_HOST)))
+    for ask in (plan, resize):
+        with pytest.raises(VgpuctlError) as caught:
+            ask(plane, wanted("gpu:2"))
+        of_host = {name: reason.message for reason in caught.value.reasons for name in reason.subjects}
+        assert of_host[T4_HOST] == "it has no L40S"
+    with plane.store.begin() as tx:
+        tx.offerings.put(
+            Offering(name="two-t4", origin="site", kind="passthrough", gpu_count=2, gpu_models=("Tesla T4",))
+        )
+    assert plan(plane, wanted("two-t4")).target == T4_HOST
 
 
 def test_the_difference_is_held_against_the_quota(plane: ControlPlane) -> None:

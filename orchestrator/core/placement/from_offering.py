@@ -23,7 +23,7 @@ def request_for(wanted: Wanted, *, priority: int = 0, now_s: float = 0.0) -> Req
         profile=wanted.profile,
         count=wanted.count * (1 if offering.kind == "passthrough" else offering.vgpu_count),
         cut_kinds=_cut_kinds(offering),
-        gpu_models=offering.gpu_models,
+        gpu_models=offering.gpu_models or wanted.models,
         vcpus=vm.vcpus - own_vcpus,
         memory_mib=vm.memory_mib - huge_mib,
         needs=needs,

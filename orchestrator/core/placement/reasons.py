@@ -90,8 +90,7 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
         if request.host is not None:
             yield "host.no_gpus", _message("host.no_gpus", request), host.view.name
     elif code is not None and code not in _BEFORE_ITS_GPUS and _holds_none(engine, request, host):
-        of_set = request.whole_gpus > 1
-        what = _no_such_set(request, engine.fleet.boards[host.board].cut) if of_set else _unsupported(request)
+        what = _no_such_set(engine, request, host) if request.whole_gpus else _unsupported(request)
         yield from ((*what, _subject(host, gpu)) for gpu in host.gpus)
     elif code is not None:
         if code == "host.cordoned" and host.view.reason is not None:
@@ -109,9 +108,12 @@ def _unsupported(request: Request) -> tuple[str, str]:
     return "profile.unsupported", _message("profile.unsupported", request)
 
 
-def _no_such_set(request: Request, board: Cut) -> tuple[str, str]:
-    """Of a host that has as many GPUs, and no set of them."""
+def _no_such_set(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, str]:
+    """Of a host that has no GPUs of the models, or as many and no set of them."""
     code, message = _unsupported(request)
+    if request.gpu_models and not any(gpu.table.geometry.model in request.gpu_models for gpu in host.gpus):
+        return code, f"it has no {' or '.join(request.gpu_models)}"
+    board = engine.fleet.boards[host.board].cut
     sizes = sorted(map(board.size, board.shapes))
     if request.whole_gpus in sizes or not sizes or sizes[-1] < request.whole_gpus:
         return code, message
@@ -164,7 +166,7 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
         code = "gpu.no_partition"
     detail = _closed(host) if code == "gpu.too_few" else None
     if code == "profile.unsupported":
-        yield (*_no_such_set(request, board), host.view.name)
+        yield (*_no_such_set(engine, request, host), host.view.name)
     else:
         yield code, _message(code, request, detail, free=free), host.view.name
     for gpu, model in zip(host.gpus, models, strict=True):

@@ -200,7 +200,8 @@ class Planner:
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
-        wanted = replace(self.wanted(tx, fleet, spec, vm_id, offering, stored), tied_by=tied_by)
+        models = _models_kept(fleet, spec, offering, bound.vm if isinstance(bound, Leaving) else stored)
+        wanted = replace(self.wanted(tx, fleet, spec, vm_id, offering, stored), tied_by=tied_by, models=models)
         if isinstance(bound, Leaving):
             wanted = replace(wanted, made=bound.vm, moves=True, off_hosts=bound.off_hosts)
         elif isinstance(bound, SnapshotSource):
@@ -217,8 +218,7 @@ class Planner:
         if viewed is None or snapshot is None:
             raise ClaimLost(f"{host} has only just come")
         freed = frozenset((vm_id, *(vm.id for vm in victims), *(move.vm for move in moves)))
-        drawn = self._draw(viewed, snapshot, placement, request.profile, freed)
-        devices = tuple(map(offering.as_asked_for, drawn))
+        devices = tuple(map(offering.as_asked_for, self._draw(viewed, snapshot, placement, request.profile, freed)))
         overcommit = self.index.overcommit.of(viewed.seen.host)
         cpus = place_cpus(Placing(viewed, placement, offering, spec, freed, overcommit))
         vm = Vm(
@@ -331,6 +331,15 @@ def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> Placement | Ref
     engine = PlacementEngine([viewed.view])
     engine.release(vm.id)
     return place_in(engine, request)
+
+
+def _models_kept(fleet: FleetIndex, spec: VmSpec, offering: Offering, vm: Vm | None) -> tuple[str, ...]:
+    """Of the whole GPUs of a VM that becomes another size: other GPUs are no other number of them."""
+    if vm is None or vm.spec.profile == spec.profile or not offering.gpu_count:
+        return ()
+    viewed, own = fleet.host(vm.host), {device.gpu for device in vm.devices if device.is_whole_gpu}
+    gpus = () if viewed is None else viewed.view.gpus
+    return tuple(dict.fromkeys(gpu.geometry.model for gpu in gpus if gpu.gpu_id in own))
 
 
 def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None, tied_by: str | None) -> VgpuctlError:

@@ -23,6 +23,8 @@ class Wanted:
     offering: Offering
     tied_by: str | None = None
     """Name of the data volume that alone says which host that is; None: the request names it, or any will do."""
+    models: tuple[str, ...] = ()
+    """Of the GPUs that will do where the offering names none; empty: any."""
     made: Vm | None = None
     """The VM itself, with its disk, where that is there already."""
     moves: bool = False
