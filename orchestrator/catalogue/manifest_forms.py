@@ -286,7 +286,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
     name: Name
     tenant: Name = "default"
     profile: str = Field(min_length=1, max_length=255)
-    image: Name
+    image: Name | None = None
     vcpus: int | None = Field(default=None, ge=1, le=MAX_VCPUS)
     memory: Annotated[str, _checked(memory_mib)] | None = None
     disk: Annotated[str, _checked(disk_bytes)] | None = None
@@ -316,6 +316,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
 
     def to_core(self) -> ManifestVm:
         shape: dict[str, Any] = {member.name: getattr(self, member.name, 0) for member in fields(VmShape)} | {
+            "image": self.image or "",
             "vcpus": self.vcpus or 0,
             "memory_mib": 0 if self.memory is None else memory_mib(self.memory),
             "disk_bytes": 0 if self.disk is None else disk_bytes(self.disk),

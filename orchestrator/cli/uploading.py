@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
+from orchestrator.cli.parameters import vm_and_snapshot
 from orchestrator.cli.session import CliSession, Format
+from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.client.content import Content, Progress, open_content
 from orchestrator.core.errors import InvalidInput
@@ -25,6 +27,27 @@ _DOES: Final = {"read": "reading", "sent": "sending"}
 def image_key(image: Json) -> str:
     """``tenant/name`` of a tenant's, ``name`` of the site's."""
     return str(image["name"]) if image["tenant"] is None else f"{image['tenant']}/{image['name']}"
+
+
+def image_left_out(
+    client: Client, tenant: str, from_snapshot: str | None, from_backup: str | None, *, coming: Iterable[str] = ()
+) -> str:
+    """Of a VM whose image is not named: what the snapshot's VM has, or the backup's had; else the only one that there
+    is, with those that are ``coming``.
+
+    :raises InvalidInput: ``image.none``, ``image.choose``; :raises NotFound: the snapshot's VM, or the backup
+    """
+    if from_snapshot is not None:
+        vm, _ = vm_and_snapshot(from_snapshot)
+        return str(client.vm(vm, tenant)["image"])
+    if from_backup is not None and (its := client.backup(from_backup, tenant).get("image")):
+        return str(its)
+    known = list(dict.fromkeys((*map(image_key, client.images(tenant)), *coming)))
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise InvalidInput("image.none", "there is no base image yet", hint="run 'vgpuctl image add NAME FILE-OR-URL'")
+    raise InvalidInput("image.choose", "there are several base images", hint=f"add --image, one of {', '.join(known)}")
 
 
 def take_image(session: CliSession, name: str, source: str, sha256: str | None, image_format: str | None) -> Json:

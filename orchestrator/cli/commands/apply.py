@@ -163,7 +163,7 @@ def _planned(session: CliSession, files: Sequence[Path], *, prune: bool) -> tupl
 
 def _changes(session: CliSession, files: Sequence[Path], *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
     from orchestrator.catalogue.manifest_file import read_manifests
-    from orchestrator.cli.manifest.observed import observe
+    from orchestrator.cli.manifest.observed import observe, with_images
     from orchestrator.cli.manifest.references import check_references
 
     paths = files_of(files, what="file", suffixes=(".yaml", ".yml"))
@@ -175,6 +175,7 @@ def _changes(session: CliSession, files: Sequence[Path], *, prune: bool) -> tupl
             hint="write 'label: NAME' at its top; only VMs that were made under it are ever deleted",
         )
     existing = observe(session.client, manifest)
+    manifest = with_images(session.client, manifest, existing)
     check_references(session.client, manifest, existing)
     return manifest, changes(manifest, existing, prune=prune)
 

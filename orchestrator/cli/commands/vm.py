@@ -29,13 +29,12 @@ from orchestrator.cli.parameters import (
     VmOptions,
     Wait,
     of_snapshot,
-    vm_and_snapshot,
     vm_name_if_any,
     with_vm_options,
 )
-from orchestrator.cli.session import CliSession, format_of, session_of
+from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.tree import new_group
-from orchestrator.cli.uploading import image_key
+from orchestrator.cli.uploading import image_left_out
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -152,7 +151,9 @@ def create(
     wanted |= {
         name: _some(source, f"--{name.replace('_', '-')}") for name, source in sources.items() if source is not None
     }
-    wanted["image"] = check_image_name(image) if image is not None else _image_if_left_out(session, tenant, **sources)
+    wanted["image"] = (
+        image_left_out(session.client, tenant, from_snapshot, from_backup) if image is None else check_image_name(image)
+    )
     chosen = counted_names(names, count)
     if dry_run:
         if len(chosen) > 1:
@@ -201,21 +202,6 @@ def _some(text: str, option: str) -> str:
     if not text.strip():
         raise InvalidInput("cli.empty", f"{option} must not be empty", hint="leave it out, or give a value")
     return text
-
-
-def _image_if_left_out(session: CliSession, tenant: str, from_snapshot: str | None, from_backup: str | None) -> str:
-    """What the snapshot's VM has, or the backup's had; else the only one that there is."""
-    if from_snapshot is not None:
-        vm, _ = vm_and_snapshot(from_snapshot)
-        return str(session.client.vm(vm, tenant)["image"])
-    if from_backup is not None and (its := session.client.backup(from_backup, tenant).get("image")):
-        return str(its)
-    known = [image_key(image) for image in session.client.images(tenant)]
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        raise InvalidInput("image.none", "there is no base image yet", hint="run 'vgpuctl image add NAME FILE-OR-URL'")
-    raise InvalidInput("image.choose", "there are several base images", hint=f"add --image, one of {', '.join(known)}")
 
 
 def _plan_lines(plan: Json) -> list[str]:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
-from orchestrator.cli.uploading import image_key
+from orchestrator.cli.uploading import image_key, image_left_out
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.hosts.bridges import Uplink
@@ -55,6 +55,22 @@ def observe(client: Client, wanted: Manifest) -> Existing:
             **{("volume", key): about_of(volume) for key, volume in volumes.items()},
         },
     )
+
+
+def with_images(client: Client, wanted: Manifest, existing: Existing) -> Manifest:
+    """The same, where each VM has an image: of one that names none its own, or what ``create-vm`` would take.
+
+    :raises InvalidInput: ``image.none``, ``image.choose``; :raises NotFound: what its disk is to be a copy of
+    """
+    coming = [image.name for image in wanted.images]
+
+    def of(vm: ManifestVm) -> str:
+        its = existing.vms.get(vm.key)
+        if its is not None:
+            return its.vm.image
+        return image_left_out(client, vm.tenant, vm.from_snapshot, vm.from_backup, coming=coming)
+
+    return replace(wanted, vms=tuple(vm if vm.image else replace(vm, image=of(vm)) for vm in wanted.vms))
 
 
 def about_of(thing: Mapping[str, Any]) -> About:

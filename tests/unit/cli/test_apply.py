@@ -197,7 +197,7 @@ MISTAKES = {
     "": (1, ""),
     "schema_version: 2\n": (1, "schema_version"),
     "schema_version: 1\nvm: []\n": (2, "vm"),
-    "schema_version: 1\nvms:\n  - name: ok\n    profile: p\n": (3, "image: is missing"),
+    "schema_version: 1\nvms:\n  - name: ok\n    image: i\n": (3, "profile: is missing"),
     "schema_version: 1\nvms:\n  - name: A b\n    profile: p\n    image: i\n": (3, "name 'A b' is not allowed"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: '2'\n": (6, "is no whole number"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: yes\n": (6, "is no whole number"),

@@ -71,3 +71,23 @@ def test_nothing_is_said_of_other_changes_when_none_was_made(cli: Cli, file: Pat
     file.write_text(f"schema_version: 1\nvms:\n  - {entry % 'one'}\n  - {entry % 'two'}\n")
     done = cli("apply", "-f", str(file))
     assert (done.code, "2 of 2 changes could not be made" in done.err, "the others" in done.err) == (5, True, False)
+
+
+def test_a_vm_that_names_no_image_has_the_one_that_create_vm_would_take(cli: Cli, state: Path, file: Path) -> None:
+    entry = "{name: plain, profile: t4-4q, state: stopped}"
+    file.write_text(f"schema_version: 1\nvms:\n  - {entry}\n")
+    assert cli("apply", "-f", str(file)).code == 0
+    assert client_of(state).vm("plain", "default")["image"] == "demo"
+    other = file.with_name("other.qcow2")
+    other.write_bytes(b"disk")
+    file.write_text(
+        f"schema_version: 1\nimages:\n  - {{name: other, source: {other}}}\n"
+        f"vms:\n  - {entry}\n  - {{name: more, profile: t4-4q}}\n"
+    )
+    several = cli("plan", "-f", str(file))
+    assert (several.code, "[image.choose]" in several.err, "demo, other" in several.err) == (2, True, True)
+    file.write_text(
+        file.read_text().replace("more, profile: t4-4q", "more, profile: t4-4q, image: demo")
+    )
+    rows = cli("plan", "-f", str(file), "-o", "json").json()
+    assert [(row["kind"], row["name"]) for row in rows] == [("image", "other"), ("vm", "default/more")]
