@@ -19,7 +19,7 @@ from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.gpu.model import FabricPartition, GpuModel
 from orchestrator.core.hosts.features import HostFeature
 from orchestrator.core.hosts.pool import MAX_NAME
-from orchestrator.core.names import NAME_PATTERN
+from orchestrator.core.names import NAME_PATTERN, near
 from orchestrator.core.offerings.offering import PAGE_KIB
 from orchestrator.core.placement.views import GpuView, HostView
 
@@ -150,7 +150,9 @@ def _groups(document: LinedYaml) -> tuple[list[object], tuple[str, ...]]:
     if isinstance(data, dict):
         unknown = sorted(str(key) for key in data if key != "groups")
         if unknown:
-            problem = Problem(file=document.file, line=document.line_of((unknown[0],)), reason=f"unknown {unknown[0]}")
+            where_to = ": it belongs in a group" if unknown[0] in HostGroup.model_fields else ""
+            reason = f"unknown {unknown[0]}{where_to}"
+            problem = Problem(file=document.file, line=document.line_of((unknown[0],)), reason=reason)
             raise problems_error("fleet.invalid", [problem], _HINT)
         return _as_list(document, data.get("groups")), ("groups",)
     return _as_list(document, data), where
@@ -171,6 +173,10 @@ def _check(group: HostGroup, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     for mode in group.modes_allowed:
         if mode not in KINDS:
             yield "modes_allowed", f"modes_allowed: {mode!r} is not one of {', '.join(KINDS)}"
+    for name in group.signals:
+        if name not in catalogue.signal_meanings:
+            hint = near(name, catalogue.signal_meanings, "vgpuctl health rules")
+            yield "signals", f"signals: no signal is called {name!r}; {hint}"
     if group.baseboard is not None and not _on_board(group.baseboard, catalogue):
         known = sorted({p.baseboard for p in catalogue.fabric_partitions})
         yield "baseboard", f"baseboard: the partitions of {group.baseboard!r} are not known, only of {', '.join(known)}"

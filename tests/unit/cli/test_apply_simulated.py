@@ -86,8 +86,6 @@ def test_a_vm_that_names_no_image_has_the_one_that_create_vm_would_take(cli: Cli
     )
     several = cli("plan", "-f", str(file))
     assert (several.code, "[image.choose]" in several.err, "demo, other" in several.err) == (2, True, True)
-    file.write_text(
-        file.read_text().replace("more, profile: t4-4q", "more, profile: t4-4q, image: demo")
-    )
+    file.write_text(file.read_text().replace("more, profile: t4-4q", "more, profile: t4-4q, image: demo"))
     rows = cli("plan", "-f", str(file), "-o", "json").json()
     assert [(row["kind"], row["name"]) for row in rows] == [("image", "other"), ("vm", "default/more")]

@@ -115,6 +115,8 @@ def test_the_same_files_give_the_same_result(tmp_path: Path) -> None:
         ("vcpus: 16", "vcpus: many", 13, "vcpus"),
         ("memory_gib: 64", "memory: 64", 10, "memory_gib"),
         ("groups:", "racks:", 2, "unknown racks"),
+        ("groups:", "pools: [fast]\ngroups:", 1, "unknown pools: it belongs in a group"),
+        ("count: 2", "signals: [xid-9999]\n    count: 2", 3, "no signal is called 'xid-9999'"),
         ("  - name: hgx", "  - name: [", 4, "not YAML"),
         ("  - count: 1", "  - name: hgx\n    count: 1", 10, "another group's hosts are called 'hgx' too"),
         ("memory_gib: 64", "memory_gib: .nan", 14, "memory_gib"),
