@@ -20,6 +20,7 @@ from orchestrator.core.errors import Bug, Fatal, NotFound, error_to_dict
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.tenancy.tenant import DEFAULT_TENANT, Tenant
 from orchestrator.core.vms.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.network import Network
@@ -305,6 +306,20 @@ def test_secrets_need_the_key_they_were_written_with(store: Store, url: str) -> 
         tx.secrets.get("s")
     assert caught.value.code == "secret.unreadable"
     stranger.close()
+
+
+def test_a_database_that_nobody_has_used_yet_may_become_of_another_site(url: str) -> None:
+    store = Store(url, key=KEY, new_site="site")
+    with store.begin() as tx:
+        tx.tenants.add(Tenant(name=DEFAULT_TENANT, created_at=0))
+    assert (store.rename_unused("other"), store.site) == (True, "other")
+    again = Store(url, key=KEY, new_site="third")
+    assert again.site == "other"
+    again.close()
+    with store.begin() as tx:
+        tx.images.add(IMAGE)
+    assert (store.rename_unused("third"), store.site) == (False, "other")
+    store.close()
 
 
 def test_the_site_is_drawn_once(store: Store, url: str) -> None:
