@@ -17,7 +17,7 @@ def with_refusals(client: Client, wanted: Manifest, planned: Sequence[Change]) -
     """The same, where a VM that is to be added would be refused by itself: that, with the reason. Nothing is known of
     one for which the file makes something first, nor of any while others go or stop: that makes room."""
     making = {(change.kind, change.name) for change in planned if change.action in {"add", "set"}}
-    room = any(change.action in {"delete", "stop"} for change in planned)
+    freeing = any(change.action in {"delete", "stop"} for change in planned)
     vms = {vm.key: vm for vm in wanted.vms}
 
     def judged(change: Change) -> Change:
@@ -25,7 +25,7 @@ def with_refusals(client: Client, wanted: Manifest, planned: Sequence[Change]) -
             return change
         vm = vms[change.name]
         reason = _empty(vm, making)
-        if reason is None and not room and making.isdisjoint(_needed(vm)):
+        if reason is None and not freeing and making.isdisjoint(_needed(vm)):
             reason = _refusal(client, vm, wanted.label)
         return change if reason is None else replace(change, action="refuse", reason=reason)
 
