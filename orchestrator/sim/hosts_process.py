@@ -109,6 +109,7 @@ class LiveMachines:
             if (
                 known
                 and answer is not snapshot
+                and not machine.pools  # what other machines do there changes what this one shows
                 and all(domain.addresses for domain in snapshot.domains if _runs(domain))
             ):
                 self._looks[address] = _Unchanged(known, frame)

@@ -16,14 +16,20 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.client.autostart import server_info
 from orchestrator.client.client import Client
 from orchestrator.core.actions.host_actions import DisableVirtualFunctions
+from orchestrator.core.actions.pools import DeclarePool
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.wire import snapshot_digest
 from orchestrator.server.bootstrap import build
 from orchestrator.server.settings import load_settings
 from orchestrator.server.simulated import build_without_hosts, simulated_hosts
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.hardware import gpu_kind
+from orchestrator.sim.hosts_process import machines_of
 from orchestrator.sim.in_memory import new_host
 from orchestrator.sim.machine_files import MachineFiles
+from orchestrator.sim.machine_link import OBSERVE
+from orchestrator.sim.observing import snapshot_of
+from orchestrator.sim.pool_actions import declare
 from orchestrator.sim.vgpu_actions import disable
 from tests.fakes.several import Server, until
 from tests.fakes.simulated import wish
@@ -130,6 +136,17 @@ def test_hosts_in_a_process_of_their_own_outlive_the_server(tmp_path: Path, flee
             assert client.observe_findings(None) == []
             assert shown(client) == {"old": ("running", "mdev")}
             client.wait(client.delete_vm("old", "default"))
+
+
+def test_a_host_shows_what_another_did_to_a_pool_of_both(tmp_path: Path, fleet: Path) -> None:
+    fleet.write_text(FLEET.replace("128}", "128, pools: [fast]}"))
+    machines = machines_of(fleet, tmp_path / "hosts")
+    one, two, _ = machines.fleet.machines
+    known = snapshot_digest(machines.call(two, OBSERVE, snapshot_of))
+    unchanged = machines.look(two, lambda machine: machine, known)
+    assert machines.look(two, lambda machine: machine, known) == unchanged
+    machines.call(one, "declare", lambda machine: declare(machine, DeclarePool(name="fast", pool_id="1" * 32)))
+    assert machines.look(two, lambda machine: machine, known) != unchanged
 
 
 def test_the_process_that_simulates_the_hosts_ends_with_a_killed_server(tmp_path: Path, fleet: Path) -> None:

@@ -349,8 +349,12 @@ def _listed(directory: Path) -> Iterable[Path]:
 def _text(path: Path) -> str | None:
     """None: it is not there. Over a network much else goes wrong, which says nothing of what is there.
 
+    Its directory is opened first, which has an NFS client ask the server whether that has changed (close-to-open):
+    else a name that was not there is taken to be missing for up to a minute (nfs(5), lookupcache and acdirmax).
+
     :raises Retryable: ``pool.unreadable``"""
     try:
+        os.close(os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY))
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.read(file, _MAX_BYTES).decode(errors="replace").strip()

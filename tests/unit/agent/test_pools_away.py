@@ -232,6 +232,29 @@ def test_what_cannot_be_read_does_not_count_as_not_there(
     assert (one.disk.exists(), (one.shared / "data" / VOLUME).exists()) == (True, True)
 
 
+def test_what_another_host_has_written_is_seen_though_nfs_keeps_what_was_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = two_hosts(tmp_path)
+    opened, missing = os.open, set[Path]()
+
+    def open_over_nfs(path: Path, flags: int, *mode: int) -> int:
+        """As a client of NFS 4 does (nfs(5), "Directory entry caching"): asked again when its directory is opened."""
+        place = Path(path)
+        if place.is_dir():
+            missing.difference_update({name for name in missing if name.parent == place})
+        elif flags & os.O_CREAT == 0 and not place.exists():
+            missing.add(place)
+        if place in missing:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", open_over_nfs)
+    assert [pool.pool_id for pool in two.storage.shared.observe()[0]] == [None]
+    one.storage.pools.declare(DECLARE)
+    assert [pool.pool_id for pool in two.storage.shared.observe()[0]] == [POOL_ID]
+
+
 def test_a_question_that_fails_in_any_way_is_an_answer(
     disks: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
 ) -> None:
