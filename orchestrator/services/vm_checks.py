@@ -10,6 +10,8 @@ from typing import Final
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, one_line
 from orchestrator.core.gpu.health_states import MAX_WORD, reason_closed
 from orchestrator.core.hosts.host import LOST
+from orchestrator.core.moves.moves import own_verdicts
+from orchestrator.core.moves.rules import Traveller
 from orchestrator.core.names import near
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.vm import Vm, VmSpec, VmState
@@ -171,10 +173,17 @@ def check_gpus(tx: Transaction, vm: Vm) -> None:
 
     :raises Conflict: ``gpu.out_of_service``"""
     host = tx.hosts.get(vm.host)
-    if any(reason_closed(host.health_of(device.gpu)) is not None for device in vm.devices):
-        move = f"vgpuctl vm move {vm.spec.name} --tenant {vm.spec.tenant}"
-        hint = f"'{move}' takes it to another host, if one has room; else it waits until the GPU is given back"
-        raise Conflict("gpu.out_of_service", f"a GPU of VM {vm.spec.name} is out of service", hint=hint)
+    if all(reason_closed(host.health_of(device.gpu)) is None for device in vm.devices):
+        return
+    moving = Traveller(vm=vm, host_state=host.state, offered=False)
+    stays = next(verdict.limits for verdict in own_verdicts(moving) if verdict.kind == "cold")
+    move = f"'vgpuctl vm move {vm.spec.name} --tenant {vm.spec.tenant}' takes it to another host, if one has room"
+    raise Conflict(
+        "gpu.out_of_service",
+        f"a GPU of VM {vm.spec.name} is out of service",  # unnamed: it is the tenant that is told
+        hint=f"{f'it cannot move: {stays[0].message}' if stays else move}; else an operator gives the GPU back: "
+        "'vgpuctl health show' tells who closed it and why, 'health return' gives it back",
+    )
 
 
 def check_labelled(vm: Vm, labels: Mapping[str, str], *, protected: bool) -> None:

@@ -15,6 +15,7 @@ from orchestrator.core.advice.alike import CapacityGpus
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.health_states import BREAKER_LEAST, CLEAN_S
+from orchestrator.core.units import GIB
 from orchestrator.operations.gpu_health import judge_gpus
 from orchestrator.services.vms.capacity import Question
 from orchestrator.store.tables import gpus as gpus_table
@@ -118,11 +119,26 @@ def test_a_stopped_vm_does_not_start_on_a_gpu_that_is_out_of_service(plane: Cont
     with pytest.raises(Conflict) as refused:
         vms.start("default", "train")
     assert refused.value.code == "gpu.out_of_service"
+    assert "'vgpuctl vm move train --tenant default'" in str(refused.value.hint)
+    assert "'health return'" in str(refused.value.hint)
     assert vms.get("default", "train").state == "stopped"
     plane.services.gpu_health.give_back(L40S_HOST, address, "a new fan")
     vms.start("default", "train")
     plane.engine.drain()
     assert vms.get("default", "train").state == "running"
+
+
+def test_a_vm_that_cannot_move_is_not_sent_away_from_a_gpu_that_is_out_of_service(plane: ControlPlane) -> None:
+    plane.services.volumes.create("default", "data", GIB)
+    plane.services.vms.create(replace(create_vm("train", profile=TYPE), volumes=("data",)))
+    plane.engine.drain()
+    vms = plane.services.vms
+    vms.stop("default", "train")
+    plane.engine.drain()
+    plane.services.gpu_health.quarantine(L40S_HOST, vms.get("default", "train").devices[0].gpu, "fan 3 is loud")
+    with pytest.raises(Conflict) as refused:
+        vms.start("default", "train")
+    assert str(refused.value.hint).startswith("it cannot move: its data volumes (data) are on its host, and volumes do")
 
 
 def test_what_was_told_when_a_gpu_was_returned_counts_no_more_and_what_is_new_does(plane: ControlPlane) -> None:
