@@ -80,7 +80,12 @@ def _duration_hint(text: str) -> str:
 
 def times(number: int) -> str:
     """``1 time``, ``2 times``."""
-    return f"{number} time{'' if number == 1 else 's'}"
+    return show_count(number, "time")
+
+
+def show_count(number: int, noun: str) -> str:
+    """``1 VM``, ``2 VMs``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show_size(size: int) -> str:

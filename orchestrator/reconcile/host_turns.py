@@ -19,6 +19,7 @@ from orchestrator.core.maintenance.maintenance import (
     Maintenance,
     begin_next,
     settled,
+    why_of,
 )
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.vms.vm import Vm, VmState
@@ -219,7 +220,8 @@ class HostTurns:
         busy = len({vm.operation for vm in (*vms, *gone) if vm.state == "moving"})  # a place held here has its
         given_up = {name for name in one.tries if one.tries.count(name) >= MAX_TRIES}
         self.blocked[one.host] = self._blocked(vms, given_up)
-        one = replace(one, refused=left, why=one.why if left else self.blocked[one.host])
+        kept = {name: one.stays[name] for name in left if name in one.stays}
+        one = replace(one, refused=left, why=why_of(self.blocked[one.host], kept.values()))
         evacuate = self.maintenance.act == "evacuate"
         rests = {*self._resting} if evacuate else {*given_up, *self._resting}
         may = (vm for vm in vms if vm.id not in rests and self._may_leave(vm))
@@ -230,8 +232,7 @@ class HostTurns:
         ]
         done = {*left, *given_up}
         if evacuate:  # those that stay do not run, whatever the database says
-            kept = {name: one.stays[name] for name in left if name in one.stays}
-            one = replace(one, stays=kept, why="; ".join(filter(None, [self.blocked[one.host], *kept.values()])))
+            one = replace(one, stays=kept)
             waits = busy or any(vm.id not in done and vm.state != "stuck" for vm in vms)
             return one if waits else replace(one, phase="empty")
         stays = [vm for vm in vms if vm.state not in AT_REST or (vm.state == "stopped" and vm.id not in done)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.maintenance.maintenance import MAX_TRIES, MOVING, Act, HostTurn, Maintenance
+from orchestrator.core.maintenance.maintenance import MAX_TRIES, MOVING, Act, HostTurn, Maintenance, why_of
 from orchestrator.core.moves.moves import UNASKED
 from orchestrator.core.vms.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
@@ -146,5 +146,7 @@ def _leaves(turn: HostTurn, vm: Vm, besides: str) -> HostTurn:
 def _refused_by(turn: HostTurn, vm: Vm, what: str, besides: str | None) -> HostTurn:
     """It stays for now."""
     others = tuple(name for name in turn.refused if name != vm.id)
-    why = "; ".join(filter(None, [besides, what]))
-    return replace(turn, refused=(*others, vm.id), why=why, stays={**turn.stays, vm.id: what})
+    stays = {**turn.stays, vm.id: what}
+    refused = (*others, vm.id)
+    why = why_of(besides or "", [stays[name] for name in refused if name in stays])
+    return replace(turn, refused=refused, why=why, stays=stays)

@@ -10,7 +10,7 @@ from orchestrator.core.drivers.matrix import version_key
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.labels import show_changes
 from orchestrator.core.names import check_sha256, near
-from orchestrator.core.units import MIB
+from orchestrator.core.units import MIB, show_count
 from orchestrator.core.vms.image import Image, NewImage, check_file_name, check_one_more, exists, stored_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
@@ -134,7 +134,7 @@ class ImageService:
                 named = ", ".join(theirs[:5]) + (f" and {len(theirs) - 5} more" if len(theirs) > 5 else "")
                 raise Conflict(
                     "image.in_use",
-                    f"image {name} is the base of {len(users)} VMs: {named or 'of other tenants'}",
+                    f"image {name} is the base of {show_count(len(users), 'VM')}: {named or 'of other tenants'}",
                     hint="delete them first" if theirs else "they have it until they are deleted",
                 )
             tx.images.remove(image.name)

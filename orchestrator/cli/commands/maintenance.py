@@ -57,7 +57,7 @@ def planned(at: str | None, length: str | None, reason: str) -> dict[str, object
 COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE),
     field("PHASE", "phase", Fit.WHOLE),
-    Column("VMS", lambda host: str(host["vms"])),
+    Column("RUN AGAIN", lambda host: str(host["vms"])),
     Column("OPERATION", lambda host: shown(host["operation"])[:8]),
     Column("HOW FAR, OR WHY", lambda host: shown(why(host)), Fit.WRAP),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, Literal
 
 from orchestrator.core.errors import InvalidInput
@@ -59,6 +60,8 @@ REBOOTING: Final = "rebooting"
 """Begins what a swap says of itself while it waits for its host's reboot."""
 MAX_LENGTH_S: Final = 366 * 86400
 MAX_REASON: Final = 200
+_MAX_NAMED: Final = 8
+"""VMs that stay, and why each does."""
 _TITLES: Final[Mapping[Act, str]] = {
     "drain": "the drain",
     "reboot": "the reboot",
@@ -375,6 +378,12 @@ def cancelled(maintenance: Maintenance) -> Maintenance:
 def is_over(maintenance: Maintenance) -> bool:
     """Nothing of it is under way and nothing of it will begin."""
     return maintenance.state in OVER and not any(host.phase in UNDER_WAY for host in maintenance.hosts)
+
+
+def why_of(blocked: str, stays: Collection[str]) -> str:
+    """What a host that is being emptied waits for: ``blocked`` says who is not tried, ``stays`` who was refused."""
+    more = len(stays) - _MAX_NAMED
+    return "; ".join(filter(None, [blocked, *islice(stays, _MAX_NAMED), f"and {more} more stay" if more > 0 else ""]))
 
 
 def waves(maintenance: Maintenance) -> tuple[tuple[str, ...], ...]:

@@ -22,6 +22,7 @@ from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, Vgpuctl
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.host import HostState
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.units import show_count
 from orchestrator.core.vms.network import DEFAULT_NAME
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -269,7 +270,7 @@ def _check_empty(context: Context) -> None:
     if vms:
         raise Conflict(
             "host.has_vms",
-            f"host {context.host_name} has {len(vms)} VMs",
+            f"host {context.host_name} has {show_count(len(vms), 'VM')}",
             hint=f"delete its VMs first: 'vgpuctl list-vms -A --host {context.host_name}' shows them",
         )
     with context.world.store.read() as tx:

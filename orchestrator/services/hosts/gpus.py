@@ -224,7 +224,7 @@ class CardService:
                 )
             _check_resettable(tx, standing, snapshot, gpu)
             _check_neighbours(tx, standing, snapshot, seen)
-            close_for_mending(tx, standing, gpu, tx.time.no_earlier(self.clock.now()), "it is reset")
+            close_for_mending(tx, standing, gpu, tx.time.no_earlier(self.clock.now()), "closed to be reset")
             of_gpu: dict[str, object] = {
                 "gpu": gpu,
                 "model": model_name(seen),

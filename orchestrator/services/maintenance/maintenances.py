@@ -30,6 +30,7 @@ from orchestrator.core.maintenance.maintenance import (
     turn_on,
 )
 from orchestrator.core.operation import StepRecord
+from orchestrator.core.units import show_count
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.core.vms.vm import Vm, VmState
 from orchestrator.ports.clock import Clock, Ids
@@ -122,7 +123,8 @@ class MaintenanceService:
             standing = tx.hosts.get(host)
             _check_no_other(tx, host)
             if gpu is not None:
-                close_for_mending(tx, standing, gpu, tx.time.no_earlier(now), wanted.when.reason or "it is emptied")
+                reason = wanted.when.reason or "closed to be emptied"
+                close_for_mending(tx, standing, gpu, tx.time.no_earlier(now), reason)
             drain = Maintenance(
                 id=self.ids.new_uuid(), act=act, policy=wanted.policy, max_unavailable=1, canary=0,
                 failure_budget=0, created_at=now, hosts=(HostTurn(host=host),), reason=wanted.when.reason,
@@ -382,7 +384,7 @@ def _still_there(tx: Transaction, maintenance: Maintenance, one: HostTurn) -> st
     vms = sorted(its, key=lambda vm: (vm.state == "stopped", vm.full_name))
     more = f" and {len(vms) - _SHOWN} more" if len(vms) > _SHOWN else ""
     named = ", ".join(f"{vm.full_name} is {vm.state}{_worked_on(tx, vm)}" for vm in vms[:_SHOWN])
-    return f"{len(vms)} VMs on it: {named}{more}" if vms else "no VM on it"
+    return f"{show_count(len(vms), 'VM')} on it: {named}{more}" if vms else "no VM on it"
 
 
 def _worked_on(tx: Transaction, vm: Vm) -> str:

@@ -20,6 +20,7 @@ from orchestrator.core.tenancy.tenant import (
     check_subject,
     subject_spellings,
 )
+from orchestrator.core.units import show_count
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
 from orchestrator.store.database import Store
@@ -92,7 +93,9 @@ class TenantService:
             vms = tx.vms.list(tenant=name)
             if vms:
                 raise Conflict(
-                    "tenant.in_use", f"tenant {name} has {len(vms)} VMs", hint=f"'vgpuctl list-vms --tenant {name}'"
+                    "tenant.in_use",
+                    f"tenant {name} has {show_count(len(vms), 'VM')}",
+                    hint=f"'vgpuctl list-vms --tenant {name}'",
                 )
             volumes = tx.volumes.list(tenant=name, snapshots=False)
             if volumes:
