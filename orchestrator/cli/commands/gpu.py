@@ -224,7 +224,7 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
 
 _METHOD_WORDS: Final = {
     "not_made": "it was never made",
-    "absent": "its host had nothing of it any more",
+    "absent": "nothing was left: removed before, as at a stop",
     "seen_gone": "an observation shows its GPU without it",
     "host_given_up": "not seen: its host was given up",
     "vgpu_destroyed": "the driver destroyed the vGPU",

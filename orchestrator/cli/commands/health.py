@@ -184,6 +184,14 @@ def empty(
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
+def words_of_reset(answer: Mapping[str, Any]) -> str:
+    """Of a GPU whose reset went well: one that a person has closed stays so."""
+    host, gpu, state = answer["host"], answer["gpu"], answer["state"]
+    ends = _ENDS[state]
+    until = "" if ends is None else f", until {ends.format(host=host, gpu=gpu)}"
+    return f"GPU {shown(gpu)} of {shown(host)} was reset and is well; it is {shown(state)}{until}"
+
+
 @app.command("reset")
 def reset(ctx: typer.Context, host: HostOfGpu, address: AddressOfGpu = None, wait: Wait = True) -> None:
     """Reset a GPU without VMs, and try it.
@@ -197,7 +205,8 @@ def reset(ctx: typer.Context, host: HostOfGpu, address: AddressOfGpu = None, wai
         show(begun, session.format, lambda: [f"operation {shown(begun['operation'])} started"])
         return
     operation = follow(session, str(begun["operation"]))
-    show(operation, session.format, lambda: [f"GPU {shown(gpu)} of {host} was reset and is well"], name=host)
+    standing = session.client.gpu_health(host, gpu)
+    show(operation, session.format, lambda: [words_of_reset(standing)], name=host)
 
 
 @app.command("return")
@@ -218,7 +227,11 @@ def acknowledge(ctx: typer.Context, host: HostOfGpu, address: AddressOfGpu = Non
     host, gpu = gpu_place(host, address)
     session = session_of(ctx)
     answer = session.client.acknowledge_gpu(host, gpu)
-    show(answer, session.format, lambda: [f"GPU {shown(answer['gpu'])} of {host} stays {shown(answer['state'])}"])
+    show(
+        answer,
+        session.format,
+        lambda: [f"GPU {shown(answer['gpu'])} of {host} is seen; it stays {shown(answer['state'])}"],
+    )
 
 
 @app.command("reset-breaker")

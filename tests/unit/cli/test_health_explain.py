@@ -4,17 +4,30 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from orchestrator.api.schemas.gpu_health import GpuHealthAnswer
-from orchestrator.cli.commands.health import _gpu_lines
+from orchestrator.cli.commands.health import _gpu_lines, words_of_reset
 from orchestrator.core.gpu.health import GpuSignal
-from orchestrator.core.gpu.health_states import MAX_EVIDENCE, GpuHealth, failed_reset, quarantined
+from orchestrator.core.gpu.health_states import MAX_EVIDENCE, GpuHealth, failed_reset, quarantined, went_well
 from orchestrator.services.hosts.gpu_health import KnownHealth
 
 
-def lines(health: GpuHealth) -> str:
+def answered(health: GpuHealth) -> dict[str, Any]:
     answer = GpuHealthAnswer.of(KnownHealth(host="gpu-1", gpu="0000:41:00.0", health=health))
-    return "\n".join(_gpu_lines(answer.model_dump(mode="json")))
+    return answer.model_dump(mode="json")
+
+
+def lines(health: GpuHealth) -> str:
+    return "\n".join(_gpu_lines(answered(health)))
+
+
+def test_a_reset_that_went_well_says_in_which_state_the_gpu_is_then() -> None:
+    closed = quarantined(None, 9.0, by="eva", reason="fan 3 is loud")
+    said = "GPU 0000:41:00.0 of gpu-1 was reset and is well; it is "
+    back = "'vgpuctl health return gpu-1 0000:41:00.0 --reason TEXT'"
+    assert words_of_reset(answered(closed)) == f"{said}quarantined, until {back}"
+    assert words_of_reset(answered(went_well(closed, 9.0))).startswith(f"{said}watch, until a day without")
 
 
 def test_of_a_reset_that_failed_it_shows_the_evidence_and_the_reboot_by_hand() -> None:
