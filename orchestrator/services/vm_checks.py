@@ -226,13 +226,19 @@ _CALLED: Final = {"vcpus": "number of vCPUs", "memory_mib": "memory", "disk_byte
 """Members of a specification, where people call them otherwise."""
 
 
+def _called(spec: VmSpec, name: str) -> str:
+    """A member of it. Of one that its request left out it is not where the VM is now that counts."""
+    called = _CALLED.get(name, name.replace("_", " "))
+    return f"{called} (left out then)" if getattr(spec, name) is None and name != "user_data" else called
+
+
 def already_there(vm: Vm, wanted: VmSpec | None = None) -> Conflict:
     """``vm.exists``. ``wanted``: it was asked for again, and what differs is in there or else in its user data"""
     other = ""
     if wanted is not None:
         names = [member.name for member in fields(VmSpec) if member.compare]
         differing = [name for name in names if getattr(vm.spec, name) != getattr(wanted, name)] or ["user_data"]
-        other = f" with another {' and '.join(_CALLED.get(name, name.replace('_', ' ')) for name in differing)}"
+        other = f", asked for otherwise: {', '.join(_called(vm.spec, name) for name in differing)}"
     return Conflict(
         "vm.exists",
         f"there is already a VM {vm.spec.name}{other}",

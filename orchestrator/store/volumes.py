@@ -11,6 +11,7 @@ from sqlalchemy import Select, and_, bindparam, delete, exists, func, insert, or
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.core.errors import Conflict
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.labels import About
 from orchestrator.core.tenancy.quota import held_of
 from orchestrator.core.vms.claim import Claim, HostCapacity
@@ -54,8 +55,8 @@ class Volumes:
 
     def add(self, volume: Volume, capacity: HostCapacity | None) -> None:
         """:raises Conflict: ``volume.exists``; :raises ClaimLost: the host or its pool has too little disk left"""
-        if self.find(volume.tenant, volume.name) is not None:
-            raise _exists(volume.name)
+        if (existing := self.find(volume.tenant, volume.name)) is not None:
+            raise _exists(volume, existing)
         if volume.pool is not None:
             Pools(self._db).take(volume.pool, volume.id, volume.size_bytes)
         if volume.host is not None and capacity is not None:
@@ -63,7 +64,7 @@ class Volumes:
         try:
             self._db.execute(insert(volumes).values(about=about_values(volume.about), **volume.fields()))
         except IntegrityError as error:
-            raise _exists(volume.name) from error
+            raise _exists(volume, volume) from error
         self._tenants.change(volume.tenant, {}, held_of(volume))
         self._note(volume, "created")
 
@@ -228,11 +229,21 @@ class Volumes:
             raise ClaimLost(f"{host} has too little disk left for volume {volume.name}")
 
 
-def _exists(name: str) -> Conflict:
+_DIFFERING: Final = {
+    "size_bytes": "another size", "host": "another host", "pool": "another pool",
+    "limits": "other limits", "encryption": "other encryption",
+}  # fmt: skip
+
+
+def _exists(volume: Volume, existing: Volume) -> Conflict:
+    """What nobody asks for may be any: a host, limits."""
+    free = {"host": None, "limits": DiskLimits()}
+    asked = [name for name in _DIFFERING if name not in free or getattr(volume, name) != free[name]]
+    differing = [_DIFFERING[name] for name in asked if getattr(volume, name) != getattr(existing, name)]
     return Conflict(
         "volume.exists",
-        f"there is already a volume {name} of another size or on another host",
-        hint=f"'vgpuctl volume show {name}' shows it; choose another name",
+        f"there is already a volume {volume.name}" + (f" with {' and '.join(differing)}" if differing else ""),
+        hint=f"'vgpuctl volume show {volume.name}' shows it; choose another name",
     )
 
 

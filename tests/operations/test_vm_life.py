@@ -77,15 +77,15 @@ def test_the_same_request_again_is_the_same_vm_and_another_is_a_conflict(plane: 
     after = vms.create(create_vm())
     assert (after.operation, after.existing) == (None, True)
     for other, told in (
-        ({"vcpus": 2}, "number of vCPUs"), ({"memory_mib": 512, "disk_bytes": 2**32}, "memory and disk"),
-        ({"priority": "low"}, "priority"), ({"user_data": None}, "user data"),
-        ({"user_data": "#!/bin/sh\n"}, "user data"),
+        ({"vcpus": 2}, "number of vCPUs"), ({"memory_mib": 512, "disk_bytes": 2**32}, "memory, disk"),
+        ({"priority": "low"}, "priority"), ({"host": T4_HOST}, "host (left out then)"),
+        ({"user_data": None}, "user data"), ({"user_data": "#!/bin/sh\n"}, "user data"),
     ):  # fmt: skip
         changed = replace(create_vm(), **other)
         with pytest.raises(Conflict) as caught:
             vms.create(changed)
         assert caught.value.code == "vm.exists"
-        assert caught.value.message == f"there is already a VM {changed.name} with another {told}"
+        assert caught.value.message == f"there is already a VM {changed.name}, asked for otherwise: {told}"
         with pytest.raises(Conflict, match=r"there is already a VM [a-z]+$"):
             vms.plan(changed)
 

@@ -139,6 +139,8 @@ def test_limits_of_a_volume_hold_in_each_vm_that_has_it(plane: ControlPlane) -> 
         Conflict,
         lambda: volumes.create("default", "data", SIZE, traits=VolumeTraits(limits=DiskLimits(iops=600))),
     )
+    with pytest.raises(Conflict, match=r"^there is already a volume data with another size and another host$"):
+        volumes.create("default", "data", 2 * SIZE, T4_HOST)
     done(plane, vms.create(having("data")))
     assert iops(plane) == ["500"]
     done(plane, volumes.limit("default", "data", None, 300))
