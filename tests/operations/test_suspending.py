@@ -116,6 +116,7 @@ def test_one_that_is_not_suspended_is_neither_resumed_nor_discarded(tmp_path: Pa
         with pytest.raises(Conflict) as refused:
             begin(plane)
         assert refused.value.code == "vm.not_suspended"
+        assert "suspend " not in str(refused.value.hint), "it is in use"
     plane.store.close()
 
 

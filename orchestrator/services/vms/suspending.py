@@ -123,7 +123,7 @@ def _suspended(vm: Vm) -> Vm:
     """:raises Conflict: ``vm.busy``, ``vm.not_suspended``"""
     if vm.state in {"running", "stopped"} and (vm.state == "running" or vm.suspended_bytes is None):
         words = f"VM {vm.spec.name} is not suspended: it is {vm.state}"
-        hint = f"'vgpuctl vm suspend {_named(vm)}'" if vm.state == "running" else f"'vgpuctl start-vm {_named(vm)}'"
+        hint = "nothing is to be done: it is in use" if vm.state == "running" else f"'vgpuctl start-vm {_named(vm)}'"
         raise Conflict("vm.not_suspended", words, hint=hint)
     check_state(vm, "stopped", suspended=True)
     return vm
