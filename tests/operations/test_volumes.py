@@ -14,6 +14,7 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
 from orchestrator.core.hosts.domain import DiskLimits
+from orchestrator.core.units import show_size
 from orchestrator.core.vms.volume import Volume
 from orchestrator.services.messages import CreateVm, Started
 from orchestrator.services.vms.volumes import VolumeTraits
@@ -73,7 +74,8 @@ def test_a_vm_goes_where_its_volume_lies_and_every_answer_says_so(plane: Control
     plane.services.volumes.create("default", "data", SIZE, L40S_HOST)
     refused("vm.never_fits", InvalidInput, lambda: vms.create(having("data")))
     refused("vm.never_fits", InvalidInput, lambda: vms.plan(having("data")))
-    refused("volume.elsewhere", Conflict, lambda: vms.create(having("data", host=T4_HOST)))
+    error = refused("volume.elsewhere", Conflict, lambda: vms.create(having("data", host=T4_HOST)))
+    assert "'vgpuctl volume show data'" in str(error.hint)
     refused("volume.elsewhere", Conflict, lambda: vms.plan(having("data", host=T4_HOST)))
     other = replace(having("data"), profile="NVIDIA L40S-12Q")
     plan = vms.plan(other)
@@ -182,7 +184,8 @@ def test_a_volume_becomes_larger_and_never_smaller(plane: ControlPlane) -> None:
     assert (volume(plane).size_bytes, machine.data[volume(plane).file]) == (3 * SIZE, (3 * SIZE, vm.id))
     assert volumes.resize("default", "data", 3 * SIZE).operation is None
     refused("volume.shrinks", InvalidInput, lambda: volumes.resize("default", "data", SIZE))
-    refused("volume.no_capacity", NoCapacity, lambda: volumes.resize("default", "data", 600 * GIB))
+    error = refused("volume.no_capacity", NoCapacity, lambda: volumes.resize("default", "data", 600 * GIB))
+    assert f"free disk for another {show_size(600 * GIB - volume(plane).size_bytes)}" in error.message
     used = {one.resource: one.used for one in quotas.get("default")}["disk"]
     quotas.change("default", {"disk": used + 1024})
     refused("quota.exceeded", QuotaExceeded, lambda: volumes.resize("default", "data", 4 * SIZE))

@@ -16,6 +16,7 @@ from orchestrator.core.placement.rules import CODES, LASTING
 from orchestrator.core.placement.rules.labels import kept_for_another
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
+from orchestrator.core.units import MIB, show_size
 
 _MAX_SUBJECTS = 20
 _NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")
@@ -44,7 +45,7 @@ _MESSAGES = {
     "host.kept": "the host is kept for another tenant",
     "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
     "host.vcpus": "too few free vCPUs for {vcpus}",
-    "host.memory": "too little free memory for {memory_mib} MiB",
+    "host.memory": "too little free memory for {memory}",
     "host.devices": "the host has room for fewer than {devices} devices of {profile}",
 }
 
@@ -229,6 +230,10 @@ def _message(code: str, request: Request, detail: str | None = None, *, free: in
     if code in CODES:
         return " or ".join(need.message(code) for need in request.needs if code in need.codes)
     text = _MESSAGES[code].format(
-        profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, count=free, devices=request.count
+        profile=request.profile,
+        vcpus=request.vcpus,
+        memory=show_size(request.memory_mib * MIB),
+        count=free,
+        devices=request.count,
     )
     return f"{text}: {detail}" if detail else text

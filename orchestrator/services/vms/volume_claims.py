@@ -85,17 +85,19 @@ def check_size(size_bytes: int) -> None:
 
 
 @contextmanager
-def refusing_full(volume: Volume, host: str | None) -> Iterator[None]:
-    """:raises NoCapacity: ``volume.no_capacity``"""
+def refusing_full(volume: Volume, host: str | None, what: str = "a volume of ") -> Iterator[None]:
+    """``what``: takes so much there.
+
+    :raises NoCapacity: ``volume.no_capacity``"""
     try:
         yield
     except ClaimLost as error:
         size = show_size(volume.size_bytes)
         full = NoCapacity(
             "volume.no_capacity",
-            f"host {host} has too little free disk for a volume of {size}",
+            f"host {host} has too little free disk for {what}{size}",
             hint=f"a volume that is attached nowhere can be deleted; 'vgpuctl host show {host}' tells what is free",
             details=str(error),
         )
-        full.told = Reason(code=full.code, message=f"its host has too little free disk for a volume of {size}")
+        full.told = Reason(code=full.code, message=f"its host has too little free disk for {what}{size}")
         raise full from error

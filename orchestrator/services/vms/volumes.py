@@ -268,7 +268,7 @@ class VolumeService:
             larger, more = _grown(tx, volume, size_bytes)
             volume_within_quota(tx, more)
             check_pool_has(tx, volume.pool, more.size_bytes)
-            with refusing_full(more, volume.host):
+            with refusing_full(more, volume.host, "another "):
                 tx.volumes.resize(volume.id, size_bytes, capacity)
             if volume.state == "new":
                 self._note(tx, f"grow_volume {show_size(size_bytes)}", volume, "done")

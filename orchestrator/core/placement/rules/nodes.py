@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.core.hosts.cpus import rounded, shares
 from orchestrator.core.placement.rules.rule import Amounts, Fact, GpuInUse, HostInUse, Need, Resource, find, need_of
 from orchestrator.core.placement.rules.wanted import Wanted
-from orchestrator.core.units import show_size
+from orchestrator.core.units import MIB, show_size
 
 _CPUS: Final = "cpus"
 _MEMORY: Final = "memory"
@@ -142,7 +142,7 @@ class OfNodes(Need):
             "host.none_pinnable": "the host keeps no CPUs for VMs that have theirs alone",
             "host.cpus": f"too few free CPUs that a VM may have alone for {self.vcpus}",
             "host.no_hugepages": f"the host has no huge pages of {page}",
-            "host.hugepages": f"too few free huge pages of {page} for {self.memory_mib} MiB",
+            "host.hugepages": f"too few free huge pages of {page} for {show_size(self.memory_mib * MIB)}",
             "host.numa": f"the GPU's NUMA node has too few free CPUs for {self.vcpus} vCPUs, or too little memory",
         }[code]
 
