@@ -52,10 +52,11 @@ def host_of(volumes: Iterable[Volume], host: str | None) -> str | None:
     :raises Conflict: ``volume.elsewhere``"""
     for volume in volumes:
         if host is not None and volume.host not in {None, host}:
+            name = volume.name.rpartition("/")[2]  # of the volume that is read, where this is how
             raise Conflict(
                 "volume.elsewhere",
-                f"volume {volume.name} is on another host",  # unnamed: it is the tenant that is told
-                hint="all volumes of a VM are on its host, and a volume never moves",
+                f"volume {name} is on another host",  # unnamed: it is the tenant that is told
+                hint=f"a VM is where its volumes are, which never move: 'vgpuctl volume show {name}' tells where",
             )
         host = host or volume.host
     return host
@@ -139,18 +140,22 @@ def _has(tx: Transaction, operation: Operation, snapshot: Volume) -> bool:
 
 def check_not_attached(tx: Transaction, volume: Volume) -> None:
     """:raises Conflict: ``volume.attached``, naming the VM"""
-    if volume.vm is None:
-        return
-    vm = tx.vms.find_id(volume.vm)
-    name = "another VM" if vm is None else f"VM {vm.spec.name}"
-    hint = "" if vm is None else f"'vgpuctl volume detach {volume.name} {vm.spec.name}' takes it from there"
-    raise Conflict("volume.attached", f"volume {volume.name} is attached to {name}", hint=hint)
+    if volume.vm is not None:
+        raise _attached(tx, volume, [volume.vm])
 
 
 def check_not_read(tx: Transaction, volume: Volume) -> None:
-    """:raises Conflict: ``volume.attached``, naming a VM that has it read-only"""
-    for reader in tx.volumes.readers(volume.id)[:1]:
-        check_not_attached(tx, replace(volume, vm=reader.vm))
+    """:raises Conflict: ``volume.attached``, naming the VMs that have it read-only"""
+    if readers := tx.volumes.readers(volume.id):
+        raise _attached(tx, volume, [reader.vm for reader in readers])
+
+
+def _attached(tx: Transaction, volume: Volume, vms: Iterable[str | None]) -> Conflict:
+    names = sorted(vm.spec.name for vm_id in vms if vm_id is not None and (vm := tx.vms.find_id(vm_id)) is not None)
+    who = f"VM{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "another VM"
+    each = ", and so of each" if len(names) > 1 else ""
+    hint = f"'vgpuctl volume detach {volume.name} {names[0]}' takes it from there{each}" if names else ""
+    return Conflict("volume.attached", f"volume {volume.name} is attached to {who}", hint=hint)
 
 
 def reader_of(tx: Transaction, volume: Volume, vm: Vm, drawn: str) -> Volume:
