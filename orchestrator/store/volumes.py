@@ -238,8 +238,8 @@ _DIFFERING: Final = {
 def _exists(volume: Volume, existing: Volume) -> Conflict:
     """What nobody asks for may be any: a host, limits."""
     free = {"host": None, "limits": DiskLimits()}
-    asked = [name for name in _DIFFERING if name not in free or getattr(volume, name) != free[name]]
-    differing = [_DIFFERING[name] for name in asked if getattr(volume, name) != getattr(existing, name)]
+    wanted = [name for name in _DIFFERING if name not in free or getattr(volume, name) != free[name]]
+    differing = [_DIFFERING[name] for name in wanted if getattr(volume, name) != getattr(existing, name)]
     return Conflict(
         "volume.exists",
         f"there is already a volume {volume.name}" + (f" with {' and '.join(differing)}" if differing else ""),
