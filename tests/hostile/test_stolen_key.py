@@ -9,6 +9,7 @@ import io
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -263,7 +264,7 @@ def test_no_definition_takes_what_is_not_the_vms(attack: Attack, base: DefineDom
         error = refused(attack, request)
         if error is not None:
             check_line(error, case)
-        elif parts_of(attack.domains_there()[MINE]) != own:
+        elif parts_of(attack.domains_there()[MINE]) not in {own, replace(own, networks=())}:  # it may have no card
             with pytest.raises(Conflict, match="not the VM's"):
                 attack.do(StartDomain(vm=MINE))
         attack.do(BASES[0])
