@@ -34,7 +34,7 @@ def checked(request: CreateVm) -> CreateVm:
     check_name(request.name, what="vm")
     check_name(request.tenant, what="tenant")
     check_image_name(request.image)
-    check_networks(request.networks)
+    check_networks(request.networks if request.boot_timeout_s else (request.network, *request.more_networks))
     if request.host is not None:
         check_name(request.host, what="host")
     gpu = None if request.gpu is None else parse_pci_address(request.gpu)
