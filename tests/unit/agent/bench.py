@@ -16,6 +16,7 @@ from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import mdev_key
 from orchestrator.agent.attachments.vendor_vfio import vf_key
+from orchestrator.agent.bug_reports import BugReports
 from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
@@ -28,6 +29,7 @@ from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Belongings, Parts, Performer
+from orchestrator.agent.reboots import Reboots
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
@@ -106,7 +108,8 @@ class Bench:
             self.nics,
             SavedMemory(connection, self.domains, self.ledger, storage.directory),
         )
-        self.handlers = parts.handlers
+        own = {**Reboots(self.host.paths, self.domains).handlers, **BugReports(self.host.paths).handlers}
+        self.handlers = {**parts.handlers, **own}
         self.storage = storage
         self.performer = Performer(self.ledger, Turns(), self.wanted, self.handlers)
         self.libvirt: Any = libvirt.open("test:///default")
