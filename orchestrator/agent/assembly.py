@@ -11,7 +11,6 @@ from pathlib import Path
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.bug_reports import BugReports
 from orchestrator.agent.fabric.fmpm import Fmpm
 from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
@@ -40,7 +39,6 @@ from orchestrator.agent.readings.broadcast import Readings
 from orchestrator.agent.readings.flow_log import FlowLog
 from orchestrator.agent.readings.sampler import InstanceVms, Sampler
 from orchestrator.agent.readings.tunnels import MeasuredTunnels
-from orchestrator.agent.reboots import Reboots
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sessions import Sessions
 from orchestrator.agent.settling import Settler
@@ -136,7 +134,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     logs, sessions, kernel_log = ConsoleLogs(paths), Sessions(), KernelLog(paths, ledger)
     saved = SavedMemory(libvirt, domains, ledger, storage.directory)
     parts = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics, saved)
-    handlers = {**parts.handlers, **Reboots(paths, domains).handlers, **BugReports(paths).handlers}
+    handlers = parts.handlers
     return Agent(
         ledger=ledger,
         storage=storage,

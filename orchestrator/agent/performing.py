@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from orchestrator.agent.attachments.kind import Handlers, Kinds
+from orchestrator.agent.belongings import Belongings
+from orchestrator.agent.bug_reports import BugReports
 from orchestrator.agent.copies import Copies, Copying
 from orchestrator.agent.gpu_settings import VgpuParameterFiles
 from orchestrator.agent.gpu_switches import GpuSwitches
@@ -17,7 +19,7 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.consoles import ConsoleLogs
 from orchestrator.agent.libvirt.disk_snapshots import SnapshotsOfDisks
-from orchestrator.agent.libvirt.domain_devices import DomainParts, parts_of
+from orchestrator.agent.libvirt.domain_devices import parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.libvirt.plugging import Plugging
@@ -25,6 +27,7 @@ from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.libvirt.volume_keys import lent
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.reboots import Reboots
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
@@ -69,91 +72,10 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.firmware import window_for
-from orchestrator.core.errors import Conflict, Denied, InvalidInput
+from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.hosts.bridges import Uplink
 from orchestrator.core.hosts.pool import pool_of, short_of
 from orchestrator.core.hosts.volume_key import check_keys
-
-
-@dataclass(frozen=True)
-class Belongings:
-    storage: Storage
-    kinds: Kinds
-    networks: LibvirtNetworks
-    nics: NicFunctions
-
-    def check_defined(self, vm: str, parts: DomainParts) -> None:
-        """Its files and network are its own, and no device is another VM's or of a GPU that is not ours. Its devices
-        may still have to be made.
-
-        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``, ``network.foreign``
-        :raises Denied: ``gpu.not_managed``
-        """
-        self._check_files(vm, parts)
-        for network in parts.networks:
-            self.networks.check_known(network)
-        for device in parts.devices:
-            owner = self._owner(device)
-            if owner not in (None, vm):
-                raise _foreign(device, owner)
-            if owner is None and not self.nics.is_function(device):
-                for kind in self.kinds.values():
-                    kind.check_may_make(device)
-
-    def check_started(self, vm: str, parts: DomainParts) -> None:
-        """Everything is its own now, and nothing is there that we never write.
-
-        :raises Denied: ``vm.definition_foreign``
-        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``, ``network.foreign``
-        """
-        if parts.others:
-            raise Denied(
-                "vm.definition_foreign",
-                f"the VM's definition takes what no VM of ours has: {', '.join(parts.others)}",
-                hint="somebody changed it on the host: starting it by vgpuctl defines it anew",
-            )
-        self._check_files(vm, parts)
-        for network in parts.networks:
-            self.networks.check_usable(network)
-        self._check_devices(vm, parts.devices)
-
-    def check_adopted(self, vm: str, parts: DomainParts) -> None:
-        """Of a domain that somebody else defined: its devices are its own, and no file is one of our VMs'.
-
-        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``"""
-        self.check_files_of_others(parts)
-        self._check_devices(vm, parts.devices)
-
-    def check_files_of_others(self, parts: DomainParts) -> None:
-        """Of a domain that somebody else defined: no file is one of our VMs'. :raises Conflict: ``vm.file_foreign``"""
-        for path in (*parts.files, *(image for _, image in parts.images)):
-            self.storage.check_not_ours(path)
-
-    def _check_files(self, vm: str, parts: DomainParts) -> None:
-        for path in parts.files:
-            self.storage.check_file_of(vm, path)
-        for disk, image in parts.images:
-            self.storage.check_image_beneath(vm, disk, image)
-
-    def _check_devices(self, vm: str, devices: Iterable[str]) -> None:
-        for device in devices:
-            owner = self._owner(device)
-            if owner != vm:
-                raise _foreign(device, owner)
-
-    def _owner(self, device: str) -> str | None:
-        owners = (kind.owner_of(device) for kind in self.kinds.values())
-        return next((owner for owner in owners if owner is not None), None) or self.nics.owner_of(device)
-
-
-def _foreign(device: str, owner: str | None) -> Conflict:
-    return Conflict(
-        "vm.device_foreign",
-        "the VM's definition takes a device that is not the VM's",
-        hint="look at the host: 'vgpuctl doctor --host HOST'",
-        details=f"{device}: {'not ours' if owner is None else f'owner {owner}'}",
-    )
-
 
 _FINISH_SECONDS = 20.0
 """systemd waits a little longer before it kills."""
@@ -320,6 +242,7 @@ class Parts:
         handlers |= {**switches.settings.handlers, **switches.power.handlers, **self.parameters.handlers}
         snapshots = SnapshotsOfDisks(self.domains, storage, self.saved.ledger)
         handlers |= {**self.nics.handlers, **snapshots.handlers, **BackupsOfDisks(storage).handlers}
+        handlers |= {**Reboots(self.paths, self.domains).handlers, **BugReports(self.paths).handlers}
         for kind in self.kinds.values():
             handlers |= kind.handlers
         return handlers

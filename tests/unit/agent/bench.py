@@ -16,7 +16,7 @@ from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import mdev_key
 from orchestrator.agent.attachments.vendor_vfio import vf_key
-from orchestrator.agent.bug_reports import BugReports
+from orchestrator.agent.belongings import Belongings
 from orchestrator.agent.gpu_settings import SettingDrivers, VgpuParameterFiles
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
@@ -28,8 +28,7 @@ from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.libvirt.saved_memory import SavedMemory
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
-from orchestrator.agent.performing import Belongings, Parts, Performer
-from orchestrator.agent.reboots import Reboots
+from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
@@ -108,8 +107,7 @@ class Bench:
             self.nics,
             SavedMemory(connection, self.domains, self.ledger, storage.directory),
         )
-        own = {**Reboots(self.host.paths, self.domains).handlers, **BugReports(self.host.paths).handlers}
-        self.handlers = {**parts.handlers, **own}
+        self.handlers = parts.handlers
         self.storage = storage
         self.performer = Performer(self.ledger, Turns(), self.wanted, self.handlers)
         self.libvirt: Any = libvirt.open("test:///default")
