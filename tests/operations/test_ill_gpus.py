@@ -114,7 +114,7 @@ def test_a_gpu_that_is_emptied_names_the_vms_on_it_and_none_beside_it(plane: Con
     plane.services.hosts.cordon(OTHER, None)
     plane.services.maintenances.drain(L40S_HOST, WantedDrain(), train)
     progress = plane.services.maintenances.now(go_on(plane)).progress
-    assert progress == {L40S_HOST: "1 VMs on it: default/train is running"}
+    assert progress == {L40S_HOST: "1 VM on it: default/train is running"}
 
 
 def stubborn(plane: ControlPlane) -> None:

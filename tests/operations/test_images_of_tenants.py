@@ -61,7 +61,7 @@ def test_only_its_tenant_sees_it_and_makes_vms_of_it(plane: ControlPlane) -> Non
     made = vms.get("vision", "vm")
     assert (made.state, made.spec.image) == ("running", "vision/ours")
     assert vms.create(asks("vision", "ours")).existing
-    with pytest.raises(Conflict, match="is the base of 1 VMs: vision/vm"):
+    with pytest.raises(Conflict, match="is the base of 1 VM: vision/vm"):
         images.remove("ours", "vision")
 
 

@@ -170,7 +170,7 @@ def test_what_works_on_a_vm_of_a_dead_host_is_named_and_can_be_given_up(plane: C
     its = go_on(plane)
     assert phases(its) == {T4_HOST: "emptying"}
     progress = plane.services.maintenances.now(its).progress[T4_HOST]
-    assert progress == f"1 VMs on it: red/train is stopping (operation {stop} works on it)"
+    assert progress == f"1 VM on it: red/train is stopping (operation {stop} works on it)"
     plane.services.operations.abandon(stop)
     assert phases(go_on(plane)) == {T4_HOST: "empty"}
 

@@ -23,7 +23,7 @@ OTHER_STEP = (
         "from orchestrator.operations.step import",
         "from dataclasses import replace\n\nfrom orchestrator.operations.step import",
     ),
-    ("(domain.START, domain.GUEST_SEEN,", '(replace(domain.START, name="start.0"), domain.GUEST_SEEN,'),
+    ("(domain.START, domain.GUEST_SEEN,", '(domain.START, replace(domain.GUEST_SEEN, name="guest_seen.0"),'),
 )
 
 
@@ -91,7 +91,7 @@ def test_a_step_that_the_newer_program_does_not_know_is_left_to_the_one_that_doe
     stuck = site.finished(operation)
     assert stuck.error is not None
     assert (stuck.state, stuck.error["code"]) == ("stuck", "operation.unknown_step")
-    assert "start.0" in str(stuck.error["message"])
+    assert "guest_seen.0" in str(stuck.error["message"])
     assert stuck.remainder
     assert site.machine().state() == begun
     newer.terminate()

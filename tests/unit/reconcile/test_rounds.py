@@ -106,9 +106,9 @@ def test_a_host_that_tells_without_a_pause_is_looked_at_no_more_often_than_other
 
     observer = Timed(store=plane.store, link=plane.hosts, clock=plane.world.clock)
     reconciler: Reconciler = replace(plane.reconciler, observer=observer, between_s=0.1)
-    first = time.monotonic()
-    told_until = first + 0.45
-    while (last := time.monotonic()) < told_until:
+    last = first = time.monotonic()
+    while last < first + 0.45:
+        last = time.monotonic()
         reconciler.observe_soon(T4_HOST)
     deadline = time.monotonic() + LIMIT_S
     while (not began or began[-1] < last) and time.monotonic() < deadline:
