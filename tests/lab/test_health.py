@@ -21,8 +21,8 @@ SENSED: Final = {
     "recovery-gpu_reset": "recovery_action 1",
     "recovery-node_reboot": "recovery_action 2",
     "pcie-narrow": "pcie_width 8",
-    "fabric-failed": "fabric_state 3\\nfabric_status 999",
-    "fabric-degraded_bandwidth": "fabric_state 3\\nfabric_health 1",
+    "fabric-failed": "fabric_state 3\nfabric_status 999",
+    "fabric-degraded_bandwidth": "fabric_state 3\nfabric_health 1",
 }
 """Signal → what the lab's driver then tells through NVML."""
 _AER: Final = "nvidia {gpu}: AER: PCIe Bus Error: severity=Uncorrectable ({severity}), type=Transaction Layer"
