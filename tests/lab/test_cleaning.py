@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -18,12 +19,26 @@ from tests.lab.test_moves import SPEAKS_WITHIN_S, WRITTEN
 
 pytestmark = pytest.mark.lab
 
-_EMPTY: Final = "00000000"
+EMPTY: Final = "00000000"
 _HELD: Final = re.compile(r"^held ([0-9a-f]{8})$", re.MULTILINE)
 _WRITTEN: Final = re.compile(rf"^[0-9a-f]{{8}} {WRITTEN}$", re.MULTILINE)
-PROFILES: Final = {"mdev": "GRID T4-2Q", "vendor_vfio": "NVIDIA L40S-12Q"}
+PROFILES: Final = {"mdev": "GRID T4-16Q", "vendor_vfio": "NVIDIA L40S-48Q"}
+"""Each fills its GPU: whatever comes next has the same piece."""
 _INDEX: Final = {"mdev": "0", "vendor_vfio": "2"}
 """Of the GPU in the scenario."""
+
+_BY_HAND: Final = "6f6c7a1e-7a52-4b0f-9d64-0e9b5a3f1c01"
+_DOMAIN: Final = f"""<domain type='kvm'>
+  <name>byhand</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
+  <os><type arch='x86_64' machine='q35'>hvm</type></os>
+  <features><acpi/><apic/><smm state='off'/></features><cpu mode='host-passthrough'/>
+  <devices>
+    <disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/var/tmp/counting.qcow2'/>
+      <target dev='vda' bus='virtio'/><readonly/></disk>
+    <controller type='usb' model='none'/><memballoon model='none'/><serial type='pty'/>
+    <hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{_BY_HAND}'/></source></hostdev>
+  </devices>
+</domain>"""
 
 
 @pytest.fixture(scope="module")
@@ -32,23 +47,24 @@ def enrolled(mixed: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         made.product.ok("image", "add", "counting", lab("guest-image", "--counting").strip())
         for tenant in ("red", "blue"):
             made.product.ok("tenant", "create", tenant)
+        made.product.ok("policy", "set", "blue", "preempt=yes")
         yield made
         for tenant in ("red", "blue"):
             made.product.ok("tenant", "delete", tenant, "--yes")
 
 
-def create(enrolled: Enrolled, tenant: str, profile: str) -> str:
+def create(enrolled: Enrolled, tenant: str, profile: str, *options: str) -> str:
     """Id of a VM whose guest says what it finds, and writes afterwards."""
-    words = ("--tenant", tenant, "--profile", profile, "--image", "counting", *SMALLEST)
+    words = ("--tenant", tenant, "--profile", profile, "--image", "counting", *SMALLEST, *options)
     enrolled.product.ok("create-vm", "canary", *words)
     return str(enrolled.product.json("show-vm", "canary", "--tenant", tenant)["id"])
 
 
-def held(enrolled: Enrolled, vm: str) -> str:
-    """What its guest found when it booted; by now it has written."""
+def held(shell: Callable[[str], str], vm: str) -> str:
+    """What its guest found when it booted; by now it has written. ``shell`` is of its host."""
     end = time.monotonic() + SPEAKS_WITHIN_S
     while True:
-        log = enrolled.shell(f"tr -d '\\r' <{console_log(vm)} || true")
+        log = shell(f"tr -d '\\r' <{console_log(vm)} || true")
         found = _HELD.search(log)
         if found is not None and _WRITTEN.search(log):
             return found[1]
@@ -82,24 +98,43 @@ def test_a_second_tenant_finds_nothing_of_the_first(enrolled: Enrolled, kind: st
     profile, before = PROFILES[kind], len(enrolled.product.json("gpu", "cleanings"))
     for end in ENDS.values():
         vm = create(enrolled, "red", profile)
-        assert held(enrolled, vm) == _EMPTY
+        assert held(enrolled.shell, vm) == EMPTY
         end(enrolled, vm)
-    vm = create(enrolled, "blue", profile)
-    assert held(enrolled, vm) == _EMPTY
+    assert held(enrolled.shell, create(enrolled, "red", profile)) == EMPTY
+    vm = create(enrolled, "blue", profile, "--priority", "high", "--preempt")
+    assert enrolled.product.json("show-vm", "canary", "--tenant", "red")["state"] == "stopped"
+    assert held(enrolled.shell, vm) == EMPTY
+    delete(enrolled, "red")
     enrolled.product.ok("stop-vm", "canary", "--tenant", "blue")
     enrolled.shell(f"truncate -s 0 {console_log(vm)}")
     enrolled.product.ok("start-vm", "canary", "--tenant", "blue")
-    assert held(enrolled, vm) == _EMPTY
+    assert held(enrolled.shell, vm) == EMPTY
 
     lab("fault", enrolled.name, _INDEX[kind], "fault_create", "keep")  # a driver that does not clear: it is seen
     delete(enrolled, "blue")
-    assert held(enrolled, create(enrolled, "red", profile)) == WRITTEN
+    assert held(enrolled.shell, create(enrolled, "red", profile)) == WRITTEN
     delete(enrolled, "red")
 
     rows = enrolled.product.json("gpu", "cleanings")
-    assert len(rows) == before + len(ENDS) + 2
-    assert {row["method"] for row in rows[: len(ENDS) + 2]} == {"vgpu_destroyed", "absent"}, "a stop has removed it"
-    assert {row["tenant"] for row in rows[: len(ENDS) + 2]} == {"red", "blue"}
+    assert len(rows) == before + len(ENDS) + 3
+    assert {row["method"] for row in rows[: len(ENDS) + 3]} == {"vgpu_destroyed", "absent"}, "a stop has removed it"
+    assert {row["tenant"] for row in rows[: len(ENDS) + 3]} == {"red", "blue"}
+
+
+def test_a_vm_that_was_adopted_leaves_nothing_for_the_next_tenant(enrolled: Enrolled) -> None:
+    types = f"/sys/class/mdev_bus/{enrolled.gpu}/mdev_supported_types"
+    enrolled.host.send(Path(lab("guest-image", "--counting").strip()), "/var/tmp/counting.qcow2")
+    enrolled.shell(f"""
+        echo {_BY_HAND} >$(dirname $(grep -lx '{PROFILES["mdev"]}' {types}/*/name))/create
+        echo "{_DOMAIN}" >/tmp/byhand.xml; virsh define /tmp/byhand.xml; virsh start byhand
+        timeout {SPEAKS_WITHIN_S:.0f} grep -m 1 {WRITTEN} $(virsh ttyconsole byhand)""")
+    enrolled.product.run("doctor")
+    enrolled.product.ok("adopt-vm", enrolled.name, "byhand", "--tenant", "red", "--name", "canary")
+    delete(enrolled, "red")
+    (row,) = enrolled.product.json("gpu", "cleanings", "--limit", "1")
+    assert (row["tenant"], row["method"]) == ("red", "vgpu_destroyed")
+    assert held(enrolled.shell, create(enrolled, "blue", PROFILES["mdev"])) == EMPTY
+    delete(enrolled, "blue")
 
 
 def test_a_whole_gpu_is_reset_between_two_tenants(enrolled: Enrolled) -> None:
