@@ -34,8 +34,10 @@ static void take_ids(struct pci_dev *pdev, const struct lab_gpu *gpu)
 static void set_bound(struct lab_gpu *gpu, struct pci_dev *pdev)
 {
 	guard(mutex)(&lab_lock);
-	if (!pdev || !gpu->pdev)	/* the scheduler is forgotten with the binding */
+	if (!pdev || !gpu->pdev) {	/* the scheduler is forgotten with the binding, which stands for a reset too */
 		gpu->scheduler = (struct lab_scheduler){ 0 };
+		gpu->ecc_off = gpu->ecc_off_pending;
+	}
 	gpu->pdev = pdev;
 	gpu->heterogeneous = false;
 	gpu->power_limit = 0;

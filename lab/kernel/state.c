@@ -41,10 +41,12 @@ static ssize_t state_show(struct lab_gpu *gpu, char *buf)
 	struct pci_dev *pdev = gpu->pdev;
 
 	return sysfs_emit(buf, "%sbdf %s\nbound %d\nlost %d\nheterogeneous %d\npersistence %d\nnumvfs %d\nlast_xid %u\nnuma %d\n"
+			  "ecc_off %d\necc_off_pending %d\n"
 			  "power_limit_set_mw %u\nrefused %u\nfault_create %s %u\nscheduler %u %u %u %u %u\n"
 			  "migration %u %u %u %#x %#x\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
 			  gpu->heterogeneous, gpu->persistence, pdev ? pci_num_vf(pdev) : 0, gpu->last_xid,
-			  pdev ? dev_to_node(&pdev->dev) : -1, gpu->power_limit, gpu->refused, faults[gpu->fault], gpu->fault_value,
+			  pdev ? dev_to_node(&pdev->dev) : -1, gpu->ecc_off, gpu->ecc_off_pending, gpu->power_limit, gpu->refused,
+			  faults[gpu->fault], gpu->fault_value,
 			  scheduler->policy, scheduler->arr, scheduler->factor, scheduler->frequency, scheduler->slice,
 			  moves->size_kib, moves->dirty_kib_s, moves->seed, moves->oldest, moves->newest);
 }
@@ -133,6 +135,17 @@ static int heterogeneous_store(struct lab_gpu *gpu, const char *buf)
 	if (gpu->mig)
 		return -EOPNOTSUPP;
 	return list_empty(&gpu->vgpus) ? kstrtobool(buf, &gpu->heterogeneous) : -EBUSY;
+}
+
+/* The board keeps it, whoever writes it, a guest that has all of it too. It is so once the GPU is bound anew. */
+static int ecc_mode_store(struct lab_gpu *gpu, const char *buf)
+{
+	bool on;
+
+	if (kstrtobool(buf, &on))
+		return -EINVAL;
+	gpu->ecc_off_pending = !on;
+	return 0;
 }
 
 /* The library has looked whether the board can. */
@@ -262,6 +275,7 @@ WRITABLE(lost);
 WRITABLE(held);
 WRITABLE(persistence);
 WRITABLE(heterogeneous);
+WRITABLE(ecc_mode);
 WRITABLE(power_limit);
 WRITABLE(xid);
 WRITABLE(sensors);
@@ -272,7 +286,8 @@ WRITABLE(migration);
 static struct attribute *gpu_attrs[] = {
 	&state_attr.attr, &vgpus_attr.attr, &creatable_attr.attr, &fault_create_attr.attr, &lost_attr.attr, &held_attr.attr,
 	&persistence_attr.attr, &heterogeneous_attr.attr, &power_limit_attr.attr, &xid_attr.attr, &sensors_attr.attr,
-	&unbind_lock_attr.attr, &scheduler_attr.attr, &migration_attr.attr, &mig_attr.attr, &mig_command_attr.attr, NULL
+	&ecc_mode_attr.attr, &unbind_lock_attr.attr, &scheduler_attr.attr, &migration_attr.attr, &mig_attr.attr,
+	&mig_command_attr.attr, NULL
 };
 ATTRIBUTE_GROUPS(gpu);
 

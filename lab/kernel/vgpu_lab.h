@@ -75,7 +75,7 @@ struct lab_gpu {
 	bool mig_reset;			/* a change of the MIG mode needs a reset */
 	struct list_head vgpus;		/* from here on under lab_lock */
 	struct pci_dev *pdev;		/* set while our driver is bound */
-	bool heterogeneous, lost, held, persistence, unbind_lock, mig, mig_pending;
+	bool heterogeneous, lost, held, persistence, unbind_lock, mig, mig_pending, ecc_off, ecc_off_pending;
 	struct list_head instances;
 	struct lab_scheduler scheduler;
 	struct lab_moves migration;

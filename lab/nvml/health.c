@@ -98,8 +98,21 @@ API nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t gpu, uint *current, uint *pen
 	CHECK_GPU(gpu, current && pending);
 	if (!source_number_or(gpu, "ecc", 0))
 		return NVML_ERROR_NOT_SUPPORTED;
-	*current = *pending = 1;
+	*current = !source_number_or(gpu, "ecc_off", 0);
+	*pending = !source_number_or(gpu, "ecc_off_pending", 0);
 	return NVML_SUCCESS;
+}
+
+/* It is so after the GPU's next reset. */
+API nvmlReturn_t nvmlDeviceSetEccMode(nvmlDevice_t gpu, uint mode)
+{
+	nvmlReturn_t ret = check_gpu(gpu);
+
+	if (ret != NVML_SUCCESS)
+		return ret;
+	if (!source_number_or(gpu, "ecc", 0))
+		return NVML_ERROR_NOT_SUPPORTED;
+	return mode > 1 ? NVML_ERROR_INVALID_ARGUMENT : source_write(gpu, "ecc_mode", mode ? "1" : "0");
 }
 
 /* error: 0 corrected, 1 uncorrected; both counters (volatile, aggregate) are the same here. */

@@ -137,6 +137,21 @@ def test_a_vm_that_was_adopted_leaves_nothing_for_the_next_tenant(enrolled: Enro
     delete(enrolled, "blue")
 
 
+_ECC: Final = "nvidia-smi --query-gpu=pci.bus_id,ecc.mode.current,ecc.mode.pending --format=csv,noheader"
+
+
+def test_the_ecc_mode_that_a_guest_has_set_is_as_before_after_it(enrolled: Enrolled) -> None:
+    before = enrolled.shell(_ECC)
+    create(enrolled, "red", "gpu:1")
+    (device,) = enrolled.product.json("show-vm", "canary", "--tenant", "red")["devices"]
+    switch = f"grep -q 'bdf {device['gpu']}' $gpu/state && echo 0 >$gpu/ecc_mode"
+    enrolled.shell(f"for gpu in /sys/kernel/vgpu_lab/gpus/*; do {switch}; done; true")  # by its guest
+    delete(enrolled, "red")
+    assert enrolled.shell(_ECC) == before
+    (row,) = enrolled.product.json("gpu", "cleanings", "--gpu", device["gpu"], "--limit", "1")
+    assert row["method"] in {"flr", "bus_reset"}
+
+
 def test_a_whole_gpu_is_reset_between_two_tenants(enrolled: Enrolled) -> None:
     create(enrolled, "red", "gpu:1")
     (device,) = enrolled.product.json("show-vm", "canary", "--tenant", "red")["devices"]

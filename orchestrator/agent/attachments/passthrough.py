@@ -97,7 +97,8 @@ class WholeGpus:
         """One that is not this VM's, or is nobody's after a reboot, is left as it is; where vfio-pci has it all the
         same, the result says so.
 
-        :raises Conflict: ``vgpu.in_use``; :raises Fatal: ``gpu.reset_failed``, ``gpu.bind_refused``"""
+        :raises Conflict: ``vgpu.in_use``
+        :raises Fatal: ``gpu.reset_failed``, ``gpu.bind_refused``, ``gpu.modes_refused``"""
         check_address(action.gpu)
         key = gpu_key(action.gpu)
         owner, record = self._ledger.owner(key), self._record(action.gpu)
@@ -120,11 +121,36 @@ class WholeGpus:
                     binding.probe(self._paths, self._files.write_file, function.address)
                 else:
                     binding.move(self._paths, self._files.write_file, function.address, function.driver)
-            if record.had_virtual_functions and self._can_switch(record.functions[0]):
+        cleaned = self._put_modes_back(action.gpu, record.said) or cleaned
+        if record.had_virtual_functions and self._can_switch(record.functions[0]):
+            with self._driver.closed():
                 self._switch_functions(action.gpu, "-e", on=True)
         message = self._persist(action.gpu, record)
         self._ledger.release(key)
         return ActionResult(changed=True, message=message, cleaned=cleaned)
+
+    def _put_modes_back(self, gpu: str, before: NvmlGpu | None) -> AgentCleaned:
+        """ECC and MIG mode are the board's, and outlive its reset where a guest has set them: as they were before, by
+        one reset more. How that went; "": nothing had to be done.
+
+        :raises Fatal: ``gpu.modes_refused``, ``gpu.reset_failed``; :raises Conflict: ``gpu.in_use``"""
+        if before is None or binding.driver_of(self._paths, gpu) != _NVIDIA:
+            return ""
+        ecc, mig = before.ecc, before.mig_enabled
+        if not self._driver.set_modes(gpu, ecc=ecc, mig=mig):
+            return ""
+        with self._driver.closed():
+            self._use.lock(gpu)
+            binding.move(self._paths, self._files.write_file, gpu, None)
+            cleaned = binding.reset(self._paths, self._files.write_file, gpu)
+            binding.move(self._paths, self._files.write_file, gpu, _NVIDIA)
+        if self._driver.set_modes(gpu, ecc=ecc, mig=mig):
+            raise Fatal(
+                "gpu.modes_refused",
+                f"GPU {gpu} has another ECC or MIG mode than before its VM, also after a reset",
+                hint="set it by hand (nvidia-smi -e, -mig), reset the GPU, then retry the operation",
+            )
+        return cleaned
 
     def adopt(self, vm: str, device: Device) -> None:
         """One that vfio-pci has. What it was before is not known: it goes back to the driver that the kernel finds,

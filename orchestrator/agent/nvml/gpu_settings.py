@@ -13,8 +13,9 @@ import pynvml
 
 from orchestrator.agent.gpu_settings import SettingDrivers
 from orchestrator.agent.nvml.gpu_instances import device_at
+from orchestrator.agent.nvml.modes import POLICIES, scheduler_state
 from orchestrator.agent.nvml.power import power_state
-from orchestrator.agent.nvml.reading import CANNOT, POLICIES, Nvml, scheduler_state
+from orchestrator.agent.nvml.reading import CANNOT, Nvml
 from orchestrator.agent.power_limits import PowerDriver
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.gpu.vgpu_parameters import SchedulerState

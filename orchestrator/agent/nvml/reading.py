@@ -19,6 +19,7 @@ import pynvml
 from orchestrator.agent.nvml.fabric import fabric_of
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, device_at, instances, profile_names
 from orchestrator.agent.nvml.health import health, licences
+from orchestrator.agent.nvml.modes import scheduler_state, set_modes
 from orchestrator.agent.nvml.power import power_watts
 from orchestrator.agent.nvml.vgpu_metadata import gpu_metadata, open_vgpus
 from orchestrator.agent.timing import CallHangs, Gate, TooManyHungCalls
@@ -29,7 +30,7 @@ from orchestrator.core.gpu.health import GpuSignal
 from orchestrator.core.gpu.licence import VgpuLicence
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.gpu.vgpu_metadata import RunningVgpu
-from orchestrator.core.gpu.vgpu_parameters import ObservedPolicy, SchedulerState
+from orchestrator.core.gpu.vgpu_parameters import SchedulerState
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.hosts.snapshot_rules import BOUNDS
 
@@ -44,11 +45,6 @@ CANNOT = (
     pynvml.NVML_ERROR_NOT_FOUND,
 )
 """An older GPU or driver, MIG mode, no driver, or a GPU that is not the driver's now."""
-POLICIES: dict[int, ObservedPolicy] = {
-    pynvml.NVML_VGPU_SCHEDULER_POLICY_BEST_EFFORT: "best_effort",
-    pynvml.NVML_VGPU_SCHEDULER_POLICY_EQUAL_SHARE: "equal_share",
-    pynvml.NVML_VGPU_SCHEDULER_POLICY_FIXED_SHARE: "fixed_share",
-}
 _READ_SECONDS = 20.0
 _CHANGE_SECONDS = 120.0
 """A change of the MIG mode resets the GPU."""
@@ -115,6 +111,10 @@ class Driver(Protocol):
 
     def set_persistence(self, gpu: str, *, on: bool) -> None:
         """:raises Fatal: ``gpu.persistence_refused``"""
+
+    def set_modes(self, gpu: str, *, ecc: bool | None, mig: bool | None) -> bool:
+        """Set ECC and MIG mode; None: as it is. Whether one of them is otherwise until the next reset; not, where the
+        driver does not tell. :raises Fatal: ``gpu.modes_refused``"""
 
     def processes(self, gpu: str) -> tuple[int, ...]:
         """Numbers of processes that it says compute or draw there."""
@@ -354,6 +354,17 @@ class Nvml:
                 details=f"NVML: {error}",
             ) from error
 
+    def set_modes(self, gpu: str, *, ecc: bool | None, mig: bool | None) -> bool:
+        try:
+            return self.change(lambda: set_modes(gpu, ecc=ecc, mig=mig))
+        except pynvml.NVMLError as error:
+            raise Fatal(
+                "gpu.modes_refused",
+                f"the driver does not set ECC and MIG mode of GPU {gpu} as they were before its VM",
+                hint="read the NVRM lines of the host's kernel log",
+                details=f"NVML: {error}",
+            ) from error
+
     def processes(self, gpu: str) -> tuple[int, ...]:
         def running() -> tuple[int, ...]:
             device, pids = device_at(gpu), list[int]()
@@ -382,14 +393,3 @@ class Nvml:
         """While this is held, the agent is no client of NVML."""
         with self._lock:
             yield
-
-
-def scheduler_state(device: Any) -> SchedulerState:
-    """:raises pynvml.NVMLError: it has none"""
-    state = pynvml.nvmlDeviceGetVgpuSchedulerState(device)
-    policy = POLICIES.get(int(state.schedulerPolicy), "unknown")
-    adaptive = state.arrMode == pynvml.NVML_VGPU_SCHEDULER_ARR_ENABLE
-    parts = state.schedulerParams
-    slice_ns = int(parts.vgpuSchedDataWithARR.timeslice if adaptive else parts.vgpuSchedData.timeslice)
-    timed = policy in {"equal_share", "fixed_share"} and slice_ns > 0
-    return SchedulerState(policy=policy, time_slice_us=slice_ns // 1000 if timed else None)

@@ -53,6 +53,8 @@ class FakeSysfs:
         """The driver moves no vGPU from where it put it."""
         self.uses: dict[str, set[str]] = {}
         """What uses a GPU in its driver though no open file shows it: ``persistence mode``, a display driver."""
+        self.ecc: dict[str, tuple[bool, bool]] = {}
+        """Whether ECC is on in a GPU, and whether it will be after its next reset."""
         self._types: dict[str, tuple[FakeType, ...]] = {}
         self._groups = 0
         for directory in (self.paths.pci_devices, mdev_devices(self.paths), self.paths.proc, self.paths.iommu_groups):
@@ -195,6 +197,8 @@ class FakeSysfs:
         if path.name == "unbindLock":  # NVIDIA's nv-procfs.c: it stays open while the GPU is used
             self.text(path, "0" if self.uses.get(path.parent.name) else value)
             return 0
+        if path.name == "reset" and path.parent.name in self.ecc:
+            self.ecc[path.parent.name] = (self.ecc[path.parent.name][1],) * 2
         if path.name in {"driver_override", "reset", "reset_method"}:
             self.text(path, "(null)" if value == "\n" else value)
             return 0

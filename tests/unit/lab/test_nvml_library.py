@@ -177,6 +177,19 @@ def test_a_mode_that_the_driver_refuses_is_in_use_or_not_supported(host: FakeGpu
     assert (host.root / "sys/kernel/vgpu_lab/gpus/1/heterogeneous").read_text() == "1"
 
 
+def test_an_ecc_mode_that_a_guest_has_set_is_set_back_and_takes_a_reset(host: FakeGpuHost) -> None:
+    module = "__import__('importlib').import_module('orchestrator.agent.nvml.modes')"
+    put_back = f"{module}.set_modes('0000:01:00.0', ecc=%s, mig=False)"
+    file = host.root / "sys/kernel/vgpu_lab/gpus/0/ecc_mode"
+    file.touch()
+    assert ask(host, put_back % "None") is ask(host, put_back % "True") is False
+    host.state(0, ecc_off=1, ecc_off_pending=1)
+    assert ask(host, "n.nvmlDeviceGetEccMode(h)") == [0, 0]
+    assert ask(host, put_back % "True") is True
+    assert file.read_text() == "1"
+    assert ask(host, "tried(lambda: n.nvmlDeviceSetEccMode(h, 2))") == "NVMLError_InvalidArgument"
+
+
 def test_a_limit_of_power_is_taken_within_the_boards_own_bounds(host: FakeGpuHost) -> None:
     told = host.root / "sys/kernel/vgpu_lab/gpus/0/power_limit"
     told.touch()
