@@ -80,7 +80,7 @@ def test_a_cold_move_is_legal_where_explain_has_a_place(plane: ControlPlane) -> 
         keep = rng.random() < 0.3 and request.profile != "apart"
         if not request.start:
             counted["begun"] += sum(moves_as_said(plane, request.name, move) for move in moves)
-        moves = tuple(move for move in moves if not move.is_its_own)
+        moves = tuple(move for move in moves if not move.is_its_own and not of_another_model(move))
         if not keep:  # others' claims are in the way of the next ones
             services.vms.delete("default", request.name)
             plane.engine.drain()
@@ -90,6 +90,11 @@ def test_a_cold_move_is_legal_where_explain_has_a_place(plane: ControlPlane) -> 
     assert counted["pairs"] >= 200
     assert counted["begun"] >= 10
     assert min(counted["legal"], counted["pairs"] - counted["legal"]) >= 30, counted
+
+
+def of_another_model(move: HostMoves) -> bool:
+    """A VM keeps the model of its whole GPUs, which no new one has."""
+    return any(limit.message.startswith("it has no ") for limit in move.of("cold").limits)
 
 
 def moves_as_said(plane: ControlPlane, name: str, move: HostMoves) -> bool:
@@ -173,3 +178,20 @@ def check(plane: ControlPlane, move: HostMoves, request: CreateVm) -> bool:
         told = {reason.code for reason in explained.reasons}
         assert limits <= told
     return move.may("cold")
+
+
+def test_a_vm_with_a_whole_gpu_goes_where_its_model_is_and_nowhere_else(tmp_path: Path) -> None:
+    with plane_with(tmp_path, T4_HOST, L40S_HOST) as plane:
+        alone = replace(create_vm("train", profile="gpu:1", start=False), host=L40S_HOST)
+        plane.services.vms.create(alone)
+        plane.engine.drain()
+        (there,) = (moves for moves in plane.services.moves.of_vm("default", "train", most=9) if moves.host == T4_HOST)
+        assert {limit.message for verdict in there.verdicts for limit in verdict.limits} >= {"it has no L40S"}
+        for ask in (MoveVm(name="train", tenant="default"), MoveVm(name="train", tenant="default", host=T4_HOST)):
+            with pytest.raises(NoCapacity) as refused:
+                plane.services.moving.move(ask)
+            assert "it has no L40S" in {reason.message for reason in refused.value.reasons}
+        beside(plane, "l40s-2", L40S_HOST)
+        plane.services.moving.move(MoveVm(name="train", tenant="default"))
+        plane.engine.drain()
+        assert plane.services.vms.get("default", "train").host == "l40s-2"

@@ -42,7 +42,7 @@ from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.services.vms.driver_answers import ASK_S, AskedDrivers
-from orchestrator.services.vms.placement_request import on_networks, with_site_rules
+from orchestrator.services.vms.placement_request import models_kept, on_networks, with_site_rules
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
@@ -177,7 +177,9 @@ def moving_of(tx: Transaction, fleet: FleetIndex, vm: Vm, drivers: DriverAnswers
     """Ask inside :meth:`FleetIndex.current`. :raises NotFound: ``profile.unknown``"""
     offering = _offering_of(fleet, vm)
     anywhere = replace(vm.spec, host=None, gpu=None, disk_bytes=vm.spec.host_disk_bytes)
-    bare = on_networks(tx, Wanted(vm_id=vm.id, vm=anywhere, offering=offering, made=vm, moves=True), vm.spec.networks)
+    models = models_kept(fleet, offering, vm)
+    wanted = Wanted(vm_id=vm.id, vm=anywhere, offering=offering, models=models, made=vm, moves=True)
+    bare = on_networks(tx, wanted, vm.spec.networks)
     source, kept = fleet.host(vm.host), tx.suspended.facts(vm.id)
     return Moving(
         traveller=_traveller(fleet, vm, offering),

@@ -19,7 +19,7 @@ from orchestrator.core.placement.views import Request
 from orchestrator.core.provider_networks import with_mapping
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.network import Network
-from orchestrator.core.vms.vm import VmShape
+from orchestrator.core.vms.vm import Vm, VmShape
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.store.transaction import Transaction
 
@@ -75,6 +75,16 @@ def in_coarse_steps(wanted: Wanted) -> Wanted:
 def _power_of_two(number: int) -> int:
     """The least that is not less; 0 of 0."""
     return 1 << (number - 1).bit_length() if number else 0
+
+
+def models_kept(fleet: FleetIndex, offering: Offering, vm: Vm | None) -> tuple[str, ...]:
+    """Of the whole GPUs that the VM has: what its guest was made for. It gets no others for them, whatever size it
+    becomes and wherever it goes; empty: any. Ask inside :meth:`FleetIndex.current`."""
+    if vm is None or not offering.gpu_count:
+        return ()
+    viewed, own = fleet.host(vm.host), {device.gpu for device in vm.devices if device.is_whole_gpu}
+    gpus = () if viewed is None else viewed.view.gpus
+    return tuple(dict.fromkeys(gpu.geometry.model for gpu in gpus if gpu.gpu_id in own))
 
 
 def place_named(request: Request) -> str | None:

@@ -46,6 +46,7 @@ from orchestrator.services.vms.deallocating import preemptible_now
 from orchestrator.services.vms.placement_request import (
     first_reason,
     in_coarse_steps,
+    models_kept,
     on_networks,
     with_site_rules,
 )
@@ -200,7 +201,7 @@ class Planner:
         offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
-        models = _models_kept(fleet, spec, offering, bound.vm if isinstance(bound, Leaving) else stored)
+        models = models_kept(fleet, offering, bound.vm if isinstance(bound, Leaving) else stored)
         wanted = replace(self.wanted(tx, fleet, spec, vm_id, offering, stored), tied_by=tied_by, models=models)
         if isinstance(bound, Leaving):
             wanted = replace(wanted, made=bound.vm, moves=True, off_hosts=bound.off_hosts)
@@ -331,15 +332,6 @@ def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> Placement | Ref
     engine = PlacementEngine([viewed.view])
     engine.release(vm.id)
     return place_in(engine, request)
-
-
-def _models_kept(fleet: FleetIndex, spec: VmSpec, offering: Offering, vm: Vm | None) -> tuple[str, ...]:
-    """Of the whole GPUs of a VM that becomes another size: other GPUs are no other number of them."""
-    if vm is None or vm.spec.profile == spec.profile or not offering.gpu_count:
-        return ()
-    viewed, own = fleet.host(vm.host), {device.gpu for device in vm.devices if device.is_whole_gpu}
-    gpus = () if viewed is None else viewed.view.gpus
-    return tuple(dict.fromkeys(gpu.geometry.model for gpu in gpus if gpu.gpu_id in own))
 
 
 def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None, tied_by: str | None) -> VgpuctlError:
