@@ -269,6 +269,10 @@ Pool = Annotated[
         callback=pool_name,
     ),
 ]
+Encrypted = Annotated[
+    bool,
+    typer.Option("--encrypted", help="Its disk is encrypted on its host, with a key of its own that no host keeps."),
+]
 Nic = Annotated[
     NicKind | None,
     typer.Option("--nic", help="A virtual function of a network card near its GPU; its profile may have one."),
@@ -294,6 +298,7 @@ class VmOptions:
     network: Networks = None
     volume: Volumes = None
     pool: Pool = None
+    encrypted: Encrypted = False
     nic: Nic = None
     tpm: Tpm = None
 
@@ -317,6 +322,7 @@ class VmOptions:
             "addresses": {name: address for name, _, address in given if address},
             "volumes": [name for name in self.volume or () if check_name(plain_name(name), what="volume")],
             "pool": self.pool,
+            "encrypted": self.encrypted or None,
             "nic": self.nic,
             "tpm": self.tpm,
         }

@@ -12,6 +12,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
 from orchestrator.core.hosts.pool import DIRECTORY, NO_POOL, Pool, check_pool_name
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.units import MIB, show_size
+from orchestrator.core.vms.vm import VmShape
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import Started
@@ -173,6 +174,17 @@ def check_may_be_usual(tx: Transaction, name: str) -> None:
     pool = tx.pools.get(name)
     if pool.state != "ready":
         raise Conflict("pool.busy", f"pool {pool.name} is {pool.state}", hint="'vgpuctl operation list' shows by what")
+
+
+def pool_of_disk(tx: Transaction, vm: VmShape, offering: Offering) -> str | None:
+    """What hosts call the pool that the disk of a wanted VM lies in.
+
+    :raises NotFound: ``pool.unknown``; :raises InvalidInput: ``vm.encrypted_in_pool``"""
+    pool = pool_on_hosts(tx, vm.pool, vm.tenant, offering)
+    if vm.encrypted and pool is not None:
+        hint = "give '--pool none', or leave out '--encrypted'"
+        raise InvalidInput("vm.encrypted_in_pool", "no VM's disk in a pool is encrypted", hint=hint)
+    return pool
 
 
 def pool_on_hosts(tx: Transaction, name: str | None, tenant: str, offering: Offering | None = None) -> str | None:

@@ -281,7 +281,8 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
         return ActionResult(changed=forget_memory(machine, action.vm))
     kernel = machine.kernel
     check_data(machine, action.vm, domain.data)
-    check_keys(domain.data, action.keys)
+    own = (file for file in machine.volumes if machine.owner(f"volume:{file}") == action.vm)
+    check_keys((*domain.data, *own), action.keys)
     for device in domain.devices:
         if device not in kernel.devices():
             raise Conflict(

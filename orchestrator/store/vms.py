@@ -38,6 +38,7 @@ from orchestrator.store.tables import (
     volumes,
 )
 from orchestrator.store.usage import TenantUsage, Usage
+from orchestrator.store.volume_keys import destroy, volume_row
 
 _VALUES: Final = {column.key: bindparam(column.key, type_=column.type) for column in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
@@ -187,7 +188,8 @@ class Vms:
             self._usage.touch(seen.host)
 
     def remove(self, vm_id: str, evidence: Evidence) -> None:
-        """With its claims; its data volumes stay, and its backups as if made by hand. Gone already is fine."""
+        """With its claims and its disk's key; its data volumes stay, and its backups as if made by hand. Gone already
+        is fine."""
         self._db.execute(_DETACH, {"its_vm": vm_id})
         drop_claims(self._db, self._usage, vm_id, evidence)
         let_go_of_pool(self._db, vm_id)
@@ -198,7 +200,9 @@ class Vms:
             if reads := [id_of(volume) for volume in gone.spec.volumes if is_reader(volume)]:
                 self._db.execute(delete(volumes).where(volumes.c.id.in_(reads)))
             self._db.execute(_LEFT_BY_POLICIES, {"its_vm": vm_id})
-            self._note(gone, "removed")
+            if gone.spec.encrypted:
+                destroy(self._db, volume_row(vm_id))
+            self._note(gone, "removed", **({"key": "destroyed"} if gone.spec.encrypted else {}))
 
     def _note_change(self, before: Vm, after: Vm) -> None:
         """By values, as labels make no other VM. Which operation it has and what is wanted of it is no change."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passphrases of encrypted volumes: each closed with its tenant's key, which is a secret of the site like any other.
+"""Passphrases of encrypted volumes, and of VMs' own disks by the id of their VM: each closed with its tenant's key,
+which is a secret of the site like any other.
 
 Rows of ``secrets``: ``volume-key:ID``, and ``tenant-key:TENANT`` that the site drew or ``own-tenant-key:TENANT`` that
 its tenant brought. A row that is gone is a key that was destroyed.
@@ -16,10 +17,11 @@ from sqlalchemy import delete, select, update
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.volume_key import TenantKey, VolumeKey, key_id
+from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import Volume
 from orchestrator.store.secrets import SecretBox, Secrets
 from orchestrator.store.statements import Statements
-from orchestrator.store.tables import secrets, volumes
+from orchestrator.store.tables import secrets, vms, volumes
 
 _PASSPHRASE_BYTES: Final = 32
 
@@ -44,17 +46,32 @@ class VolumeKeys:
         self._db = db
         self._kept = kept
 
-    def draw(self, volume: Volume) -> None:
-        """A passphrase for one that is new, and a key for its tenant that has none."""
-        text = self._of_tenant(volume.tenant) or self._new_tenant_key(volume.tenant, None)
-        self._put(text, volume.id, base64.b64encode(os.urandom(_PASSPHRASE_BYTES)).decode())
+    def draw(self, tenant: str, its_id: str) -> None:
+        """A passphrase for a volume, or a VM's disk, that is new, and a key for its tenant that has none."""
+        text = self._of_tenant(tenant) or self._new_tenant_key(tenant, None)
+        self._put(text, its_id, base64.b64encode(os.urandom(_PASSPHRASE_BYTES)).decode())
 
     def get(self, volume: Volume) -> VolumeKey:
         """:raises Conflict: ``volume.keyless``: it was destroyed"""
-        key, closed = self._of_tenant(volume.tenant), self._kept.find(volume_row(volume.id))
-        if key is None or closed is None:
+        key = self._find(volume.tenant, volume.id)
+        if key is None:
             raise keyless(volume)
-        return VolumeKey(volume=volume.id, passphrase=_opened(key, volume.id, closed))
+        return key
+
+    def of_disk(self, vm: Vm) -> VolumeKey:
+        """Of a VM's own disk. :raises Conflict: ``vm.keyless``: it was destroyed"""
+        key = self._find(vm.spec.tenant, vm.id)
+        if key is None:
+            hint = f"'vgpuctl delete-vm {vm.spec.name} --tenant {vm.spec.tenant}' removes it"
+            words = f"the key of the disk of VM {vm.spec.name} was destroyed: nobody reads it again"
+            raise Conflict("vm.keyless", words, hint=hint)
+        return key
+
+    def _find(self, tenant: str, its_id: str) -> VolumeKey | None:
+        key, closed = self._of_tenant(tenant), self._kept.find(volume_row(its_id))
+        if key is None or closed is None:
+            return None
+        return VolumeKey(volume=its_id, passphrase=_opened(key, its_id, closed))
 
     def of_tenant(self, tenant: str) -> TenantKey | None:
         """None: it needed none yet, or it was destroyed."""
@@ -78,7 +95,7 @@ class VolumeKeys:
                 self._put(after, volume, _opened(before, volume, closed))
 
     def revoke(self, tenant: str) -> int:
-        """Passphrases and the key that closes them are destroyed; of how many volumes."""
+        """Passphrases and the key that closes them are destroyed; of how many volumes and disks."""
         of = self._of(tenant)
         self._kept.remove(tenant_row(tenant), own_row(tenant), *map(volume_row, of))
         its = (volumes.c.tenant == tenant, volumes.c.encryption == "luks")
@@ -86,9 +103,10 @@ class VolumeKeys:
         return len(of)
 
     def _of(self, tenant: str) -> tuple[str, ...]:
-        """Ids of its encrypted volumes that have a key."""
-        its = (volumes.c.tenant == tenant, volumes.c.encryption == "luks")
-        return tuple(self._db.execute(select(volumes.c.id).where(*its).order_by(volumes.c.id)).scalars())
+        """Ids of its encrypted volumes, and of its VMs with an encrypted disk, that have a key."""
+        its = select(volumes.c.id).where(volumes.c.tenant == tenant, volumes.c.encryption == "luks")
+        disks = select(vms.c.id).where(vms.c.tenant == tenant, secrets.c.id == volume_row("") + vms.c.id)
+        return tuple(self._db.execute(its.union(disks).order_by("id")).scalars())
 
     def _of_tenant(self, tenant: str) -> str | None:
         return self._kept.find(own_row(tenant)) or self._kept.find(tenant_row(tenant))

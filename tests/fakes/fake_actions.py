@@ -173,14 +173,14 @@ def _create_volume(machine: FakeMachine, action: CreateVolume) -> None:
     if (there := machine.volumes.get(action.volume)) is not None and there[0] != action.vm:
         raise Conflict("host.foreign_file", "that volume is somebody else's")
     machine.volumes[action.volume] = (action.vm, action.size_bytes, base)
-    machine.written.setdefault(action.volume, machine.machine_id)
+    fake_data_volumes.write_disk(machine, action)
 
 
 def _delete_volume(machine: FakeMachine, action: DeleteVolume) -> None:
     if machine.domains.get(action.vm, ("", False))[1] and not action.volume.endswith(SNAPSHOT_FILE):
         raise Conflict("volume.in_use", "the VM still runs")
     machine.volumes.pop(action.volume, None)
-    machine.written.pop(action.volume, None)
+    fake_data_volumes.unwrite(machine, action.volume)
 
 
 def _write_seed(machine: FakeMachine, action: WriteSeed) -> None:

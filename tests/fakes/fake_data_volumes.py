@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.core.actions.disk_snapshots import CopySnapshot, FlattenSnapshot, RestoreSnapshot, TakeSnapshot
-from orchestrator.core.actions.host_actions import ActionResult, DefineDomain, HostAction
+from orchestrator.core.actions.host_actions import ActionResult, CreateVolume, DefineDomain, HostAction
 from orchestrator.core.actions.live_move import LiveMove, MovedVm
 from orchestrator.core.actions.suspension import ResumeDomain, SuspendDomain
 from orchestrator.core.actions.volume_copy import VolumeCopy
@@ -26,7 +26,7 @@ from orchestrator.core.actions.volumes import (
 )
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.hosts.pool import pool_of
-from orchestrator.core.hosts.volume_key import VolumeKey, check_keys, is_encrypted
+from orchestrator.core.hosts.volume_key import VolumeKey, check_keys, ids_of, is_encrypted, passphrase_of
 from orchestrator.core.units import GIB
 from orchestrator.core.vms.disk_snapshot import NO_GUEST_AGENT
 from orchestrator.core.vms.vm import memory_file
@@ -46,8 +46,26 @@ def copy_volume(source: FakeMachine, target: FakeMachine, copy: VolumeCopy) -> A
     if base not in target.images:
         raise Fatal("image.missing", "the base image is not on the host")
     target.volumes[copy.volume] = (copy.vm, copy.size_bytes, base)
-    target.written[copy.volume] = source.written[copy.volume]
+    target.written |= {name: source.written[name] for name in _written_of(copy.volume) if name in source.written}
     return ActionResult(changed=True)
+
+
+def write_disk(machine: FakeMachine, action: CreateVolume) -> None:
+    """What is on a VM's new disk, and what opens it if it is encrypted."""
+    passphrase = passphrase_of(action.volume, action.keys)
+    machine.written.setdefault(action.volume, machine.machine_id)
+    if passphrase is not None:
+        machine.written.setdefault(key_of(action.volume), passphrase)
+
+
+def unwrite(machine: FakeMachine, file: str) -> None:
+    """Of a file that is removed."""
+    for name in _written_of(file):
+        machine.written.pop(name, None)
+
+
+def _written_of(file: str) -> tuple[str, str]:
+    return file, key_of(file)
 
 
 def memory_of(vm: str) -> str:
@@ -256,6 +274,8 @@ def _grow_disk(machine: FakeMachine, action: GrowDisk) -> None:
     vm, size, base = machine.volumes[action.volume]
     if size > action.size_bytes:
         raise Conflict("volume.differs", "the VM's disk is larger")
+    if not machine.domains.get(action.vm, ("", False))[1]:
+        check_keys((action.volume,), action.keys)
     machine.volumes[action.volume] = vm, action.size_bytes, base
 
 
@@ -272,12 +292,16 @@ def key_of(file: str) -> str:
 
 
 def check_opens(machine: FakeMachine, vm: str, xml: str, keys: tuple[VolumeKey, ...]) -> None:
-    """That the VM has each volume of a definition, and that encrypted ones are opened by the keys that were sent."""
+    """That the VM has each volume of a definition, and that the keys that were sent open what is encrypted, which is
+    open already of one that runs."""
     check_data(machine, vm, xml)
-    check_keys(data_of(xml), keys)
+    if machine.domains[vm][1]:
+        return
+    files = (*data_of(xml), *(file for file, (owner, _, _) in machine.volumes.items() if owner == vm))
+    check_keys(files, keys)
     sent = {key.volume: key.passphrase for key in keys}
-    for file in filter(is_encrypted, data_of(xml)):
-        if machine.written[key_of(file)] != sent[file.split(".")[1]]:
+    for file in filter(is_encrypted, files):
+        if [machine.written[key_of(file)]] != [sent[volume] for volume in ids_of((file,))]:
             raise Fatal("vm.start_failed", "the VM did not start", details="Invalid password")
 
 

@@ -161,9 +161,9 @@ class FakeMachine:
 
     def state(self) -> dict[str, object]:
         """What must be as before once an operation was undone; base images, networks and OVN stay by design."""
-        kept = copy.deepcopy(self.__dict__)
-        for name in _BY_DESIGN:
-            del kept[name]
+        kept = {name: value for name, value in copy.deepcopy(self.__dict__).items() if name not in _BY_DESIGN}
+        drawn = {name: "drawn" for name in self.written if name.startswith("key of ")}
+        kept["written"] |= drawn  # anew in each operation that makes an encrypted disk
         kept["ledger"] = replace(self.ledger, epoch=0, attempts={})
         kept["gpus"] = [
             (gpu.address, gpu.enabled, dict(gpu.instances), dict(gpu.inside), gpu.passed_to, gpu.scheduler,

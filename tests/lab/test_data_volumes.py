@@ -251,3 +251,24 @@ def test_an_encrypted_volume_comes_back_with_its_vm_and_its_file_holds_no_plain_
     product.ok("volume", "detach", "private", "first")
     product.ok("volume", "delete", "private", "--yes")
     product.ok("delete-vm", "first", "--yes")
+
+
+def test_what_a_guest_writes_on_its_encrypted_disk_is_in_no_file_and_is_back_after_a_growth(enrolled: Enrolled) -> None:
+    product, text = enrolled.product, "kept-in-cipher-on-its-own-disk"
+    product.ok(*enrolled.request("first", "--encrypted", "--ssh-key", enrolled.public_key))
+    last = int(enrolled.in_guest("first", OWN_SIZE)) - 8
+    enrolled.in_guest("first", f"echo {text} | dd of=/dev/vda bs=512 seek={last} conv=sync,fsync 2>/dev/null")
+    started = enrolled.shell("tr '\\0' ' ' </proc/$(pgrep -of guest=default.first)/cmdline")
+    assert "encrypt.format=luks" in started or '"encrypt"' in started
+    assert "key-secret" in started
+    product.refused(5, "vm", "snapshot", "create", "first", "before")
+    product.ok("stop-vm", "first")
+    (file,) = enrolled.shell("ls /var/lib/vgpuctl-agent/volumes").split()
+    assert file.endswith(".luks.qcow2")
+    assert enrolled.shell(f"grep -F {text} /var/lib/vgpuctl-agent/volumes/{file} || true").strip() == ""
+    assert len(enrolled.shell("virsh secret-list | tail -n +3").split()) == 0, "libvirt was left with a key"
+    product.ok("vm", "resize-disk", "first", "--size", f"{(last + 8) * 512 // MIB + 16}MiB")
+    product.ok("start-vm", "first")
+    assert text in enrolled.in_guest("first", f"dd if=/dev/vda bs=512 skip={last} count=1 2>/dev/null")
+    product.ok("delete-vm", "first", "--yes")
+    assert enrolled.shell("ls /var/lib/vgpuctl-agent/volumes").split() == []

@@ -53,6 +53,19 @@ def with_stopped_vm(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+def with_stopped_encrypted_vm(plane: ControlPlane) -> None:
+    hosts(plane)
+    wanted = create_vm(profile="NVIDIA L40S-12Q", start=False)
+    plane.services.vms.create(replace(wanted, host=L40S_HOST, encrypted=True))
+    plane.engine.drain()
+
+
+def with_running_encrypted_vm(plane: ControlPlane) -> None:
+    with_stopped_encrypted_vm(plane)
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+
+
 def with_stopped_vm_by_uefi(plane: ControlPlane) -> None:
     """Whose UEFI variables go with it."""
     hosts(plane)
@@ -83,6 +96,8 @@ def move(plane: ControlPlane) -> str | None:
 CASES = (
     ("move vm", "move_vm", with_stopped_vm, move),
     ("move running vm cold", "move_vm_cold", with_running_vm, move_running),
+    ("move encrypted vm", "move_vm", with_stopped_encrypted_vm, move),
+    ("move running encrypted vm cold", "move_vm_cold", with_running_encrypted_vm, move_running),
     ("move vm by uefi", "move_vm", with_stopped_vm_by_uefi, move),
     ("move running vm", "move_running_vm", with_running_vm, move),
 )

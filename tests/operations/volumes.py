@@ -55,6 +55,26 @@ def with_running_vm_that_has_encrypted(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+def create_encrypted_vm(plane: ControlPlane, *, start: bool = True) -> str | None:
+    return plane.services.vms.create(replace(create_vm(start=start), encrypted=True)).operation
+
+
+def with_stopped_encrypted_vm(plane: ControlPlane) -> None:
+    with_encrypted(plane)
+    create_encrypted_vm(plane, start=False)
+    plane.engine.drain()
+
+
+def with_running_encrypted_vm(plane: ControlPlane) -> None:
+    with_encrypted(plane)
+    create_encrypted_vm(plane)
+    plane.engine.drain()
+
+
+def grow_disk(plane: ControlPlane) -> str | None:
+    return plane.services.disk_growth.resize("default", "train", 8 * GIB).operation
+
+
 def with_made_encrypted(plane: ControlPlane) -> None:
     with_stopped_vm_that_has_encrypted(plane)
     plane.services.vms.delete("default", "train")
@@ -205,6 +225,11 @@ CASES = (
     ("plug an encrypted volume out", "detach_volume", with_running_vm_that_has_encrypted, detach),
     ("start vm with an encrypted volume", "start_vm", with_stopped_vm_that_has_encrypted, start),
     ("delete an encrypted volume", "delete_volume", with_made_encrypted, delete),
+    ("create an encrypted vm", "create_vm", with_encrypted, create_encrypted_vm),
+    ("start an encrypted vm", "start_vm", with_stopped_encrypted_vm, start),
+    ("plug a volume into an encrypted vm", "attach_volume", with_running_encrypted_vm, attach),
+    ("grow an encrypted disk", "grow_disk", with_stopped_encrypted_vm, grow_disk),
+    ("delete an encrypted vm", "delete_vm", with_running_encrypted_vm, delete_vm),
     ("snapshot of a volume", "create_volume_snapshot", with_made_volume, snapshot),
     ("snapshot of a volume of a running vm", "create_volume_snapshot", with_running_vm_that_has_it, snapshot),
     ("delete snapshot of a volume", "delete_volume", with_snapshot(with_made_volume), delete_snapshot),

@@ -11,6 +11,7 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.actions.volumes import GrowDisk
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.hosts.volume_key import passphrase_of
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.vm import MAX_DISK_BYTES
 
@@ -19,7 +20,7 @@ def grow_disk(storage: Storage, action: GrowDisk, for_guest: Callable[[str, Path
     """``for_guest``: makes it larger for a VM that runs, whose guest learns of it; False: it does not run.
 
     :raises NotFound: ``volume.missing``; :raises InvalidInput: ``volume.size_invalid``
-    :raises Conflict: ``volume.differs``, ``volume.in_use``, ``vm.file_foreign``
+    :raises Conflict: ``volume.differs``, ``volume.in_use``, ``vm.file_foreign``, ``volume.no_key``
     :raises Fatal: ``volume.failed``, ``volume.resize_refused``"""
     path, vm = storage.disk_path(action.volume), action.vm
     if not path.exists():
@@ -31,7 +32,9 @@ def grow_disk(storage: Storage, action: GrowDisk, for_guest: Callable[[str, Path
     if not for_guest(vm, path, action.size_bytes):
         storage.check_closed(path, "volume")
         base = path.parent.parent / "images" / (storage.image_beneath(vm, path.name) or "")
-        grow_overlay(path, base=base, base_format=image_format_of(base), size_bytes=action.size_bytes)
+        passphrase = passphrase_of(path.name, action.keys)
+        beneath = image_format_of(base)
+        grow_overlay(path, base=base, base_format=beneath, size_bytes=action.size_bytes, passphrase=passphrase)
     return ActionResult(changed=before != action.size_bytes)
 
 

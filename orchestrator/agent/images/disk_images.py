@@ -118,15 +118,26 @@ def _malformed(why: str) -> Fatal:
 
 
 _SECONDS = 60
+_LUKS_S = 150
+"""QEMU measures how fast the processor derives keys."""
+_KEY = ("--object", "secret,id=key,file=/dev/stdin")
+_OPENS = {"format": "luks", "key-secret": "key"}
+_LUKS = ("key-secret=key", "cipher-alg=aes-256", "iter-time=10")
 
 
-def create_overlay(path: Path, *, base: Path, base_format: ImageFormat, size_bytes: int) -> None:
-    """A qcow2 file at ``path`` that shows ``base`` and takes the writes.
+def create_overlay(
+    path: Path, *, base: Path, base_format: ImageFormat, size_bytes: int, passphrase: str | None = None
+) -> None:
+    """A qcow2 file at ``path`` that shows ``base`` and takes the writes; with a passphrase these are encrypted.
 
-    :raises Fatal: ``volume.failed``
-    :raises Unknown: ``volume.hung``
-    """
-    _qemu_img("create", "-q", "-f", "qcow2", "-b", str(base), "-F", base_format, str(path), str(size_bytes))
+    :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
+    beneath = ("-b", str(base), "-F", base_format)
+    if passphrase is None:
+        _qemu_img("create", "-q", "-f", "qcow2", *beneath, str(path), str(size_bytes))
+        return
+    how = ("-o", ",".join(("encrypt.format=luks", *(f"encrypt.{option}" for option in _LUKS))))
+    of = ("-f", "qcow2", *how, *beneath, str(path), str(size_bytes))
+    _qemu_img("create", "-q", *_KEY, *of, limit_s=_LUKS_S, passphrase=passphrase)
 
 
 def lay_on(path: Path, *, base: Path, base_format: ImageFormat) -> None:
@@ -156,12 +167,8 @@ def make_encrypted(path: Path, size_bytes: int, passphrase: str) -> None:
     guessed, so that deriving a key of it need take no time. It stands in memory alone, which qemu-img reads.
 
     :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
-    how = ("--object", "secret,id=key,file=/dev/stdin", "-o", "key-secret=key,cipher-alg=aes-256,iter-time=10")
-    with os.fdopen(os.memfd_create("key"), "w+b") as key:
-        key.write(passphrase.encode())
-        key.flush()
-        key.seek(0)
-        _qemu_img("create", "-q", "-f", "luks", *how, str(path), str(size_bytes), limit_s=150, stdin=key)
+    of = ("-f", "luks", "-o", ",".join(_LUKS), str(path), str(size_bytes))
+    _qemu_img("create", "-q", *_KEY, *of, limit_s=_LUKS_S, passphrase=passphrase)
 
 
 def copy_raw(source: Path, target: Path, *, limit_s: int, ended: threading.Event) -> None:
@@ -209,7 +216,7 @@ def from_raw(source: Path, target: Path, *, base: Path | None, limit_s: int, end
     _qemu_img("convert", "-q", *formats, *beneath, str(source), str(target), limit_s=limit_s, ended=ended)
 
 
-def _shown(source: Path, base: Path, base_format: ImageFormat) -> str:
+def _shown(source: Path, base: Path, base_format: ImageFormat, *, encrypted: bool = False) -> str:
     """For QEMU, which is told here what it opens, to the last file: a QEMU that its guest took over can write any
     header into a disk.
 
@@ -221,7 +228,8 @@ def _shown(source: Path, base: Path, base_format: ImageFormat) -> str:
             "vm.file_foreign", "the VM's disk lies on a file that is not its", hint=hint, details=source.name
         )
     beneath = None if backing is None else _opened(base, base_format, None)
-    return f"json:{json.dumps(_opened(source, 'qcow2', beneath))}"
+    opened = _opened(source, "qcow2", beneath)
+    return f"json:{json.dumps(opened | ({'encrypt': _OPENS} if encrypted else {}))}"
 
 
 def make_larger(path: Path, *, size_bytes: int) -> None:
@@ -231,12 +239,16 @@ def make_larger(path: Path, *, size_bytes: int) -> None:
     _qemu_img("resize", "-q", "-f", "qcow2", str(path), str(size_bytes))
 
 
-def grow_overlay(path: Path, *, base: Path, base_format: ImageFormat, size_bytes: int) -> None:
+def grow_overlay(
+    path: Path, *, base: Path, base_format: ImageFormat, size_bytes: int, passphrase: str | None = None
+) -> None:
     """As :func:`make_larger`, of one that a guest's QEMU has written, which lies on ``base`` or on nothing.
+    ``passphrase``: of one that is encrypted.
 
     :raises Conflict: ``vm.file_foreign``: it lies on something else
     :raises Fatal: ``volume.failed``; :raises Unknown: ``volume.hung``"""
-    _qemu_img("resize", "-q", _shown(path, base, base_format), str(size_bytes))
+    shown, key = _shown(path, base, base_format, encrypted=passphrase is not None), () if passphrase is None else _KEY
+    _qemu_img("resize", "-q", *key, shown, str(size_bytes), passphrase=passphrase)
 
 
 def _opened(path: Path, image_format: ImageFormat, beneath: dict[str, object] | None) -> dict[str, object]:
@@ -246,8 +258,20 @@ def _opened(path: Path, image_format: ImageFormat, beneath: dict[str, object] | 
 
 
 def _qemu_img(
-    *args: str, limit_s: int = _SECONDS, ended: threading.Event | None = None, stdin: IO[bytes] | None = None
+    *args: str, limit_s: int = _SECONDS, ended: threading.Event | None = None, passphrase: str | None = None
 ) -> None:
+    """``passphrase``: what it reads as :data:`_KEY` says, of memory that has no name."""
+    if passphrase is None:
+        _run(*args, limit_s=limit_s, ended=ended)
+        return
+    with os.fdopen(os.memfd_create("key"), "w+b") as key:
+        key.write(passphrase.encode())
+        key.flush()
+        key.seek(0)
+        _run(*args, limit_s=limit_s, ended=ended, stdin=key)
+
+
+def _run(*args: str, limit_s: int, ended: threading.Event | None, stdin: IO[bytes] | None = None) -> None:
     limits = ("prlimit", "--as=2147483648", f"--cpu={limit_s // 2}", "--core=0", "--")
     try:
         finished = run([*limits, "qemu-img", *args], limit_s=limit_s, ended=ended, stdin=stdin)

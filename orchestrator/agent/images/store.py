@@ -35,6 +35,7 @@ from orchestrator.core.actions.pools import LeaveDisks
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
 from orchestrator.core.hosts.pool import file_path, pool_of
 from orchestrator.core.hosts.snapshot import FileSnapshot
+from orchestrator.core.hosts.volume_key import passphrase_of
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, snapshot_file
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, memory_file
 
@@ -116,7 +117,8 @@ class Storage:
         """In a pool the host alone may open it then.
 
         :raises Fatal: ``image.missing``, ``volume.smaller_than_image``, ``volume.failed``, ``host.disk_full``
-        :raises Conflict: ``host.foreign_file``, ``volume.differs``; :raises InvalidInput: ``volume.size_invalid``"""
+        :raises Conflict: ``host.foreign_file``, ``volume.differs``, ``volume.no_key``
+        :raises InvalidInput: ``volume.size_invalid``"""
         target = self.disk_path(action.volume)
         base = target.parent.parent / "images" / image_name(action.base_sha256, action.base_format)
         if action.size_bytes > MAX_DISK_BYTES:
@@ -159,7 +161,8 @@ class Storage:
             beneath = (
                 base if pool_of(target.name) is None else Path("..", "images", base.name)
             )  # wherever it is mounted
-            create_overlay(part, base=beneath, base_format=action.base_format, size_bytes=action.size_bytes)
+            size, key = action.size_bytes, passphrase_of(target.name, action.keys)
+            create_overlay(part, base=beneath, base_format=action.base_format, size_bytes=size, passphrase=key)
 
     def write_seed(self, vm: str, seed: str, iso_base64: str) -> ActionResult:
         """:raises InvalidInput: ``seed.invalid``"""
@@ -219,8 +222,7 @@ class Storage:
     ) -> ActionResult:
         """Take exactly ``size_bytes`` from ``read`` and keep them when digest and header are right.
 
-        :raises Fatal: ``image.cut``, ``image.digest_differs``, ``image.malformed``, ``image.not_alone``
-        """
+        :raises Fatal: ``image.cut``, ``image.digest_differs``, ``image.malformed``, ``image.not_alone``"""
         target = self.paths.images / image_name(sha256, image_format)
         with files.written_whole(target, mode=0o644) as part:
             digest = _copy(read, part, size_bytes)
@@ -318,8 +320,7 @@ class Storage:
         return self._list(self.paths.images, "image")
 
     def _delete(self, directory: Path, kind: str, vm: str, name: str) -> ActionResult:
-        path = directory / files.check_file_name(name)
-        changed = False
+        path, changed = directory / files.check_file_name(name), False
         if self.is_ours(path, kind, vm):
             if not name.endswith(SNAPSHOT_FILE):  # that is only read: what copies it to another VM's disk goes on
                 self.check_closed(path, kind)

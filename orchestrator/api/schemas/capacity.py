@@ -51,6 +51,7 @@ class _Query(BaseModel):
         default=None, max_length=1300, description="Data volumes, NAME or NAME:ro, with commas between"
     )
     pool: Name | None = Field(default=None, description="That its disk would lie in")
+    encrypted: bool = Field(default=False, description="Its disk, on its host")
     nic: NicKind | None = Field(default=None, description="A function of a network card near its GPU")
     tpm: bool | None = Field(default=None, description="A TPM 2.0 of its own; left out: as the profile says")
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Beside
-this file: volumes.py (data volumes), vgpu_settings.py (how GPUs and vGPUs behave), settle_ledger.py (a lost ledger),
-gpu_cards.py (which cards are ours); core/wire.py has all by name.
+"""Everything we ever change on a host, as values, here and in the files beside this one; core/wire.py has all by name.
+The agent performs them; tests and --dry-run print them.
 
 Each is idempotent: "already there and ours" and "already gone" are success, "there and not ours" is an error. Each has
-an inverse, the action that takes it back, or says why it needs none.
-"""
+an inverse, the action that takes it back, or says why it needs none."""
 
 from __future__ import annotations
 
@@ -87,6 +85,8 @@ class CreateVolume(HostAction):
     base_sha256: str
     base_format: ImageFormat
     size_bytes: int
+    keys: tuple[VolumeKey, ...] = ()
+    """Of one that is encrypted."""
 
     @property
     def base_file(self) -> str:
@@ -311,7 +311,7 @@ class StartDomain(HostAction):
     vm: str
     boot_policy: BootPolicy = "local"
     keys: tuple[VolumeKey, ...] = ()
-    """Of its encrypted volumes; its host keeps none of them."""
+    """Of what it has that is encrypted; its host keeps none of them."""
 
     def inverse(self) -> HostAction:
         return StopDomain(vm=self.vm, grace_seconds=0)

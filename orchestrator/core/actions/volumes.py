@@ -105,6 +105,8 @@ class GrowDisk(HostAction):
     vm: str
     volume: str
     size_bytes: int
+    keys: tuple[VolumeKey, ...] = ()
+    """Of one that is encrypted."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -283,11 +283,17 @@ def _limits(limits: DiskLimits | None) -> Iterator[ET.Element]:
     yield tune
 
 
+def _source(disk: ET.Element, path: str) -> None:
+    source = ET.SubElement(disk, "source", file=path)
+    for secret in ids_of((path.rpartition("/")[2],)):
+        ET.SubElement(ET.SubElement(source, "encryption", format="luks"), "secret", type="passphrase", uuid=secret)
+
+
 def volume_disk(domain: DomainDescription, storage: str, image: str | None) -> ET.Element:
     """The overlay on the base image. ``image``: as :func:`domain_xml` takes it."""
     disk = ET.Element("disk", type="file", device="disk")
     _driver(disk, "qcow2")
-    ET.SubElement(disk, "source", file=file_path(storage, "volumes", domain.volume))
+    _source(disk, file_path(storage, "volumes", domain.volume))
     if image is not None:
         disk.append(_image_beneath(home_of(storage, domain.volume), image))
     ET.SubElement(disk, "target", dev="vda", bus="virtio")
@@ -302,9 +308,7 @@ def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
     for letter, name, limits in zip(ascii_lowercase[1:], domain.data, own, strict=False):
         disk = ET.Element("disk", type="file", device="disk")
         _driver(disk, "raw")
-        source = ET.SubElement(disk, "source", file=file_path(storage, "data", name))
-        for volume in ids_of((name,)):
-            ET.SubElement(ET.SubElement(source, "encryption", format="luks"), "secret", type="passphrase", uuid=volume)
+        _source(disk, file_path(storage, "data", name))
         ET.SubElement(disk, "backingStore")
         ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
         disk.extend(_limits(lower(domain.disk_limits, limits)))

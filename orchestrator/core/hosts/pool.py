@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
+from orchestrator.core.hosts.volume_key import MARK
 from orchestrator.core.names import is_name, near
 
 PoolKind = Literal["directory-shared"]
@@ -89,9 +90,10 @@ def pool_of(file: str) -> str | None:
     return match["pool"] if match is not None and match.end() == len(file) else None
 
 
-def disk_file(vm_id: str, pool: str | None) -> str:
-    """Name of the file of a VM's disk."""
-    return f"{vm_id}.qcow2" if pool is None else f"{vm_id}.{pool}.qcow2"
+def disk_file(vm_id: str, pool: str | None, *, encrypted: bool = False) -> str:
+    """Name of the file of a VM's disk. None in a pool is encrypted."""
+    mark = MARK if encrypted else ""
+    return f"{vm_id}{mark}.qcow2" if pool is None else f"{vm_id}.{pool}.qcow2"
 
 
 def file_path(storage: str, directory: str, file: str) -> str:

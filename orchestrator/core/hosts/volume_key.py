@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of encrypted data volumes, as they travel to a host: with the action that needs them, in no text of it.
+"""Keys of encrypted disks and data volumes, as they travel to a host: with the action that needs them, in no text of
+it.
 
-The file of an encrypted volume says so by its name, ``NAME.ID.luks.raw``: it is LUKS as QEMU writes it, and libvirt is
-told the volume's id as that of the secret which opens it.
+The file of an encrypted volume says so by its name, ``NAME.ID.luks.raw``, and that of a VM's own disk, which is qcow2,
+by ``VM.luks.qcow2``: it is LUKS as QEMU writes it, and libvirt is told the volume's id, or the VM's, as that of the
+secret which opens it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Final, Literal
 from orchestrator.core.errors import Conflict, InvalidInput
 
 MARK: Final = ".luks"
-"""Behind the volume's id, where hosts name it."""
+"""Behind the id of a volume or of a disk's VM, where hosts name it."""
 READS: Final = ".ro"
 """At the end of the name of a file that is read and never written: ``NAME.ID.VOLUME.ro.raw``, in a pool
 ``NAME.ID.VOLUME.POOL.ro.raw``, a second name of the file of the volume with the last id."""
@@ -29,10 +31,10 @@ NO_KEY: Final = "the key of an encrypted volume was not sent with it"
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeKey:
-    """What opens one volume."""
+    """What opens one volume, or a VM's own disk."""
 
     volume: str
-    """Its id."""
+    """Its id, or that of the VM."""
     passphrase: str = field(repr=False)
 
 
@@ -73,7 +75,11 @@ def key_id(key: bytes) -> str:
 
 def is_encrypted(name: str) -> bool:
     """Whether a file, or what a specification calls a volume, is that of an encrypted one."""
-    return name.removesuffix(".raw").endswith(MARK)
+    return _stem(name).endswith(MARK)
+
+
+def _stem(file: str) -> str:
+    return file.removesuffix(".raw").removesuffix(".qcow2")
 
 
 def length_of(file: str, size_bytes: int) -> int:
@@ -82,8 +88,8 @@ def length_of(file: str, size_bytes: int) -> int:
 
 
 def ids_of(files: Iterable[str]) -> tuple[str, ...]:
-    """Ids of the encrypted ones among data volumes' files."""
-    return tuple(file.split(".")[1] for file in files if is_encrypted(file))
+    """Ids of the encrypted ones among files of VMs."""
+    return tuple(_stem(file).removesuffix(MARK).rpartition(".")[2] for file in files if is_encrypted(file))
 
 
 def check_keys(files: Iterable[str], keys: Collection[VolumeKey]) -> None:
@@ -93,3 +99,9 @@ def check_keys(files: Iterable[str], keys: Collection[VolumeKey]) -> None:
     if missing:
         hint = "'vgpuctl start-vm NAME' sends it; a host has no key that it could start the VM with by itself"
         raise Conflict("volume.no_key", NO_KEY, hint=hint, details=", ".join(missing))
+
+
+def passphrase_of(file: str, keys: Collection[VolumeKey]) -> str | None:
+    """None: it is not encrypted. :raises Conflict: ``volume.no_key``"""
+    check_keys((file,), keys)
+    return next((key.passphrase for key in keys if key.volume in ids_of((file,))), None)

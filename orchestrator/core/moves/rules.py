@@ -126,6 +126,11 @@ _OF_VM: Final = (
         "a VM without '--tpm'",
     ),
     _Rule[Traveller](
+        "move.encrypted", WITH_MEMORY,
+        _when(lambda it: it.vm.spec.encrypted, "its disk is encrypted, and its memory holds what that holds"),
+        "it is stopped: 'vgpuctl stop-vm {vm} --tenant {tenant}'",
+    ),
+    _Rule[Traveller](
         "move.not_running", WITH_MEMORY,
         _when(lambda it: it.vm.state == "stopped" and it.vm.suspended_bytes is None, "it is stopped"),
         "'vgpuctl start-vm {vm} --tenant {tenant}' starts it",

@@ -12,6 +12,7 @@ from orchestrator.core.hosts.domain import BootPolicy, DiskLimits, DomainDescrip
 from orchestrator.core.hosts.features import SWITCHES
 from orchestrator.core.hosts.nic import NicKind, NicPlace
 from orchestrator.core.hosts.pool import disk_file, pool_of
+from orchestrator.core.hosts.volume_key import is_encrypted
 from orchestrator.core.labels import Labels
 from orchestrator.core.overlay import Port
 from orchestrator.core.units import GIB, MIB, parse_size
@@ -112,6 +113,8 @@ class VmShape:
     pool: str | None = None
     """Where its disk lies: what people call the pool in a request and a file, ``name.key`` in a specification
     (core/hosts/pool.py); None: on its host's own disk."""
+    encrypted: bool = False
+    """Whether its disk is encrypted on its host, with a key of its own that the host does not keep."""
     nic: NicKind | None = None
     """A virtual function of a network card near its GPU; None: what its profile says."""
     tpm: bool | None = None
@@ -189,6 +192,7 @@ class VmSpec(VmShape):
             more_networks=was.more_networks,
             volumes=tuple(file_name.removesuffix(DATA_FILE) for file_name in was.data),
             pool=pool_of(was.volume),
+            encrypted=is_encrypted(was.volume),
             boot_policy=made.boot_policy,
             disk_limits=was.disk_limits,
             volume_limits=tuple(
@@ -279,7 +283,7 @@ class Vm:
     @property
     def volume(self) -> str:
         """File name of its disk in the agent's volume directory, or its pool's."""
-        return disk_file(self.id, self.spec.pool)
+        return disk_file(self.id, self.spec.pool, encrypted=self.spec.encrypted)
 
     @property
     def memory_file(self) -> str:

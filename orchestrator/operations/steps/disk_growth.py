@@ -9,12 +9,13 @@ from orchestrator.core.actions.volumes import NEVER_SHRINKS, GrowDisk
 from orchestrator.core.units import show_size
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.volume_keys import disk_key
 from orchestrator.store.usage import ANY
 
 
 def _grow(context: Context) -> str:
     vm, size_bytes = context.known_vm(), context.number("size")
-    context.perform(GrowDisk(vm=vm.id, volume=vm.volume, size_bytes=size_bytes))
+    context.perform(GrowDisk(vm=vm.id, volume=vm.volume, size_bytes=size_bytes, keys=disk_key(context, vm)))
     return show_size(size_bytes)
 
 

@@ -9,7 +9,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.vm_record import ran_before, state_before
-from orchestrator.operations.steps.volume_keys import keys_of
+from orchestrator.operations.steps.volume_keys import data_keys
 
 
 def names_of(context: Context, key: str) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def names_of(context: Context, key: str) -> tuple[str, ...]:
 def plug(context: Context, vm: Vm) -> None:
     """``vm``: as its domain is to be. What was stopped is defined, whatever its host's agent can do."""
     if ran_before(context):
-        context.perform(PlugDevices(vm=vm.id, domain=vm.domain, keys=keys_of(context, vm)))
+        context.perform(PlugDevices(vm=vm.id, domain=vm.domain, keys=data_keys(context, vm)))
     else:
         context.perform(DefineDomain(vm=vm.id, domain=vm.domain))
 

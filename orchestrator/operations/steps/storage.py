@@ -11,6 +11,7 @@ from orchestrator.core.actions.disk_snapshots import CopySnapshot
 from orchestrator.core.actions.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import Fatal
+from orchestrator.core.hosts.volume_key import VolumeKey
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import SnapshotSource
 from orchestrator.core.vms.image import Image
@@ -21,6 +22,7 @@ from orchestrator.operations.step import Step
 from orchestrator.operations.steps.backups import fetch_disk
 from orchestrator.operations.steps.disk_snapshots import copied
 from orchestrator.operations.steps.ports import remove_ports, warned, write_ports
+from orchestrator.operations.steps.volume_keys import disk_key
 from orchestrator.operations.steps.volumes import detach_all, give_volumes, take_volumes_back, volume_text
 from orchestrator.ports.files import Seed
 
@@ -28,14 +30,15 @@ _DISK: Final = "disk"
 _SEED: Final = "seed"
 
 
-def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
-    """The VM's disk as an overlay."""
+def create_volume_action(vm: Vm, image: Image, keys: tuple[VolumeKey, ...] = ()) -> CreateVolume:
+    """The VM's disk as an overlay. ``keys``: of one that is encrypted, when it is made."""
     return CreateVolume(
         vm=vm.id,
         volume=vm.volume,
         base_sha256=image.sha256,
         base_format=image.format,
         size_bytes=vm.spec.disk_bytes,
+        keys=keys,
     )
 
 
@@ -105,7 +108,8 @@ def _create_volume(context: Context) -> str:
     elif "backup" in context.inputs:
         _with_image(context, lambda: fetch_disk(context))
     else:
-        _with_image(context, lambda: context.make(_DISK, create_volume_action(vm, context.image())))
+        keys = disk_key(context, vm)
+        _with_image(context, lambda: context.make(_DISK, create_volume_action(vm, context.image(), keys)))
     give_volumes(context, vm)
     return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))
 

@@ -149,7 +149,7 @@ def as_observed(context: Context) -> None:
     set_vm_state(context, "running" if state == "running" else "stopped", _wanted_before(context))
 
 
-def _release(context: Context) -> None:
+def _release(context: Context) -> str | None:
     vm = context.vm()
     with context.world.store.read() as tx:
         stuck = tx.operations.stuck_about(context.subject)
@@ -171,6 +171,7 @@ def _release(context: Context) -> None:
             _close_stuck(tx, context)
 
     context.write_at_end(released)
+    return "key destroyed" if vm is not None and vm.spec.encrypted else None
 
 
 def _clear(context: Context, places: Iterable[Vm]) -> None:

@@ -138,7 +138,7 @@ class TenantService:
             return tx.volume_keys.of_tenant(name)
 
     def revoke_key(self, name: str) -> int:
-        """What is on its encrypted volumes is gone; how many there were. Those that come later have a new key.
+        """What is on its encrypted volumes and disks is gone; how many these were. Later ones have a new key.
 
         :raises NotFound: ``tenant.unknown``; :raises Conflict: ``tenant.key_in_use``"""
         with self.store.begin() as tx:
@@ -148,6 +148,11 @@ class TenantService:
                 if vm is not None and vm.state != "stopped":
                     words = f"VM {vm.spec.name} is {vm.state} and has encrypted volume {volume.name}"
                     hint = f"'vgpuctl stop-vm {vm.spec.name} --tenant {name}'"
+                    raise Conflict("tenant.key_in_use", words, hint=hint)
+            for vm in tx.vms.list(tenant=name):
+                if vm.spec.encrypted and vm.state != "stopped":
+                    hint = f"'vgpuctl stop-vm {vm.spec.name} --tenant {name}'"
+                    words = f"VM {vm.spec.name} is {vm.state} and has an encrypted disk"
                     raise Conflict("tenant.key_in_use", words, hint=hint)
             number = tx.volume_keys.revoke(name)
             self._note(tx, f"revoke_tenant_key of {number} volumes", name)

@@ -50,7 +50,7 @@ class VmSnapshots:
 
         :raises NotFound: ``vm.unknown``; :raises InvalidInput: ``snapshot.name_invalid``
         :raises Conflict: ``vm.busy``, ``vm.suspended``, ``vm.adopted``, ``snapshot.exists``, ``snapshot.too_many``,
-            ``snapshot.in_pool``, and of volumes ``volume.encrypted``, ``volume.busy``
+            ``snapshot.in_pool``, ``snapshot.encrypted``, and of volumes ``volume.encrypted``, ``volume.busy``
         :raises QuotaExceeded: ``quota.exceeded``
         :raises NoCapacity: ``host.disk``, ``volume.no_capacity``, ``pool.full``"""
         check_name(name, what="snapshot")
@@ -68,7 +68,7 @@ class VmSnapshots:
     ) -> tuple[Vm, DiskSnapshot]:
         """The VM with one that is still to be taken, for which there is room. ``copies``: taken with it.
 
-        :raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``
+        :raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``, ``snapshot.encrypted``
         :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
         _check_one_more(vm, name)
         volumes = tuple(f"{copy.made.name.partition('/')[0]}.{copy.made.id}" for copy in copies)
@@ -182,8 +182,12 @@ def taken_snapshot(vm: Vm, name: str) -> DiskSnapshot:
 
 
 def _check_one_more(vm: Vm, name: str) -> None:
-    """:raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``"""
+    """:raises Conflict: ``snapshot.exists``, ``snapshot.too_many``, ``snapshot.in_pool``, ``snapshot.encrypted``"""
     named = _named(vm)
+    if vm.spec.encrypted:
+        words = f"the disk of VM {vm.spec.name} is encrypted, and has no snapshots and no backups"
+        hint = "copy what is to be kept in its guest, to a data volume or to another machine"
+        raise Conflict("snapshot.encrypted", words, hint=hint)
     if vm.spec.pool is not None:
         hint = "a VM made with '--pool none' has its disk on its host's own, and takes snapshots"
         raise Conflict("snapshot.in_pool", f"the disk of VM {vm.spec.name} lies in a pool", hint=hint)

@@ -98,7 +98,11 @@ def _request(vm: Vm, target: str, gpu: str | None) -> MoveVm:
 
 
 def add_vm(tx: Transaction, vm: Vm) -> None:
-    """With what its disk takes of its pool. :raises Conflict: ``vm.exists``; :raises ClaimLost: the pool is full"""
+    """With what its disk takes of its pool, or the key that encrypts it.
+
+    :raises Conflict: ``vm.exists``; :raises ClaimLost: the pool is full"""
     tx.vms.add(vm)
+    if vm.spec.encrypted:
+        tx.volume_keys.draw(vm.spec.tenant, vm.id)
     if vm.spec.pool is not None:
         tx.pools.take(vm.spec.pool, vm.id, vm.spec.disk_bytes)

@@ -43,13 +43,7 @@ def checked(request: CreateVm) -> CreateVm:
     check_names(request.volumes)
     if request.pool is not None:
         check_pool_name(request.pool)
-    if request.from_snapshot is not None:
-        vm, _, snapshot = request.from_snapshot.partition("/")
-        check_name(vm, what="vm")
-        check_name(snapshot, what="snapshot")
-        if request.from_backup is not None:
-            hint = "leave out --from-snapshot or --from-backup"
-            raise InvalidInput("disk.two_sources", "a disk is a copy of one thing", hint=hint)
+    _check_copy(request)
     check_labels(request.labels)
     check_size(request.vcpus, request.memory_mib)
     check_disk_size(request.disk_bytes)
@@ -63,6 +57,24 @@ def checked(request: CreateVm) -> CreateVm:
     user_data = None if request.user_data is None else plain_user_data(request.user_data)
     ssh_keys = tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys))
     return replace(request, gpu=gpu, user_data=user_data, ssh_keys=ssh_keys)
+
+
+def _check_copy(request: CreateVm) -> None:
+    """What its disk is a copy of.
+
+    :raises InvalidInput: ``vm.name_invalid``, ``snapshot.name_invalid``, ``disk.two_sources``,
+        ``disk.copy_not_encrypted``"""
+    if request.from_snapshot is not None:
+        vm, _, snapshot = request.from_snapshot.partition("/")
+        check_name(vm, what="vm")
+        check_name(snapshot, what="snapshot")
+        if request.from_backup is not None:
+            hint = "leave out --from-snapshot or --from-backup"
+            raise InvalidInput("disk.two_sources", "a disk is a copy of one thing", hint=hint)
+    if request.encrypted and (request.from_snapshot or request.from_backup):
+        words = "a disk that is a copy is not encrypted, as what it is a copy of is not"
+        hint = "leave out --encrypted, or make the VM of its image and copy what you need in its guest"
+        raise InvalidInput("disk.copy_not_encrypted", words, hint=hint)
 
 
 def check_networks(networks: tuple[str, ...]) -> None:

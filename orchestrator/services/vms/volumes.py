@@ -122,7 +122,7 @@ class VolumeService:
                 check_fits(tx, volume)
             add(tx, volume, capacity)
             if traits.encrypted:
-                tx.volume_keys.draw(volume)
+                tx.volume_keys.draw(tenant, volume.id)
             self._note(tx, "create_volume", volume, show_size(size_bytes))
         return VolumeInfo(volume=volume, vm=None)
 

@@ -67,6 +67,9 @@ options:
   pool:
     description: "Where its disk lies; left out: on its host's own."
     type: str
+  encrypted:
+    description: Whether its disk is encrypted on its host, with a key of its own that the host does not keep.
+    type: bool
   nic:
     description: "A virtual function of a network card near its GPU; left out: what its profile says."
     type: str
@@ -179,9 +182,7 @@ EXAMPLES = r"""
   vgpuctl.cloud.vm: {name: train, state: stopped}
 
 - name: Delete it
-  vgpuctl.cloud.vm:
-    name: train
-    state: absent
+  vgpuctl.cloud.vm: {name: train, state: absent}
 """
 
 RETURN = r"""
@@ -219,6 +220,7 @@ FORM = {
     "more_networks": {"type": "list", "elements": "str"},
     "volumes": {"type": "list", "elements": "str"},
     "pool": {"type": "str"},
+    "encrypted": {"type": "bool"},
     "nic": {"type": "str", "choices": ["rdma"]},
     "tpm": {"type": "bool"},
     "ssh_keys": {"type": "list", "elements": "str", "no_log": False},
@@ -299,9 +301,8 @@ def _create(site):
     body = {**given(params, NEW), "tenant": site.tenant, "labels": labels, "start": start}
     if site.check_mode:
         state = VERBS.get(params["state"], (None, "running"))[1]
-        return {**{key: body[key] for key in SHOWN if key in body}, "state": state}, [] if lacking else _planned(
-            site, body
-        )
+        shown = {key: body[key] for key in SHOWN if key in body}
+        return {**shown, "state": state}, [] if lacking else _planned(site, body)
     started = site.post("vms", body=body)
     if params["wait"] or params["state"] == "suspended":
         site.wait(started)
@@ -324,8 +325,7 @@ def _change(site, vm):
     labels = merged(vm["labels"], texts(params["labels"]))
     now = _power(vm)
     verb, state = VERBS.get(params["state"], (None, now))
-    if (now, state) == ("suspended", "stopped"):
-        state = now
+    state = now if (now, state) == ("suspended", "stopped") else state
     protected = vm["protected"] if params["protected"] is None else params["protected"]
     after = {**vm, "labels": labels, "protected": protected, "state": state}
     if site.check_mode:
