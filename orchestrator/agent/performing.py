@@ -32,7 +32,7 @@ from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.pci import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
-from orchestrator.core.actions.backups import FindRepositories, ListBackups, RemoveBackup, VerifyBackup
+from orchestrator.core.actions.backups import FetchVolume, FindRepositories, ListBackups, RemoveBackup, VerifyBackup
 from orchestrator.core.actions.gpu_cards import AcceptGpus
 from orchestrator.core.actions.host_actions import (
     ActionResult,
@@ -258,7 +258,7 @@ def _turn_of(action: HostAction) -> str:
     long: to a backup, and to a data volume that is copied, whose removal ends that, and waits for one that makes it."""
     if isinstance(action, VerifyBackup | RemoveBackup | FindRepositories | ListBackups):
         return f"backup {getattr(action, 'backup', '') or action.target}"
-    if isinstance(action, CreateDataVolume | CopyDataVolume | ReplaceDataVolume | DeleteDataVolume):
+    if isinstance(action, CreateDataVolume | CopyDataVolume | FetchVolume | ReplaceDataVolume | DeleteDataVolume):
         return f"volume {action.volume}"
     if isinstance(action, DeclarePool | WithdrawPool):
         return f"pool {action.name}"

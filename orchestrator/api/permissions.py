@@ -77,6 +77,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/backups/{id}": Rule("query", _SEE),
     "DELETE /v1/backups/{id}": Rule("query", _USE),
     "POST /v1/backups/{id}/restore": Rule("query", _USE),
+    "POST /v1/backups/{id}/volume": Rule("query", _USE),
     "POST /v1/backups/{id}/verify": Rule("query", _USE),
     "POST /v1/backups/{id}/boot": Rule("query", _USE),
     "POST /v1/vms/{name}/rename": Rule("query", _USE),

@@ -10,6 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
+import typer
+
+from orchestrator.cli.output import printable
 from orchestrator.cli.parameters import vm_and_snapshot
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.client.client import Client
@@ -48,6 +51,17 @@ def image_left_out(
     if not known:
         raise InvalidInput("image.none", "there is no base image yet", hint="run 'vgpuctl image add NAME FILE-OR-URL'")
     raise InvalidInput("image.choose", "there are several base images", hint=f"add --image, one of {', '.join(known)}")
+
+
+def tell_of_volumes(client: Client, tenant: str, from_backup: str | None) -> None:
+    """A VM that is made of a backup has none of the volumes that it holds: on standard error what makes them."""
+    if from_backup is None:
+        return
+    backup = client.backup(from_backup, tenant)
+    for volume in backup.get("volumes", ()):  # older servers have none
+        if not volume["left_out"]:
+            made = f"vgpuctl volume create NAME --from-backup {backup['id']}/{volume['name']} --tenant {tenant}"
+            typer.echo(f"volume {volume['name']} of the backup is not made with it: '{printable(made)}'", err=True)
 
 
 def take_image(session: CliSession, name: str, source: str, sha256: str | None, image_format: str | None) -> Json:

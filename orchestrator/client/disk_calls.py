@@ -146,15 +146,21 @@ class DiskCalls:
     def backup(self, backup_id: str, tenant: str) -> models.Backup:
         return self._get(path_of("backups", backup_id), tenant=tenant)
 
-    def create_backup(self, vm: str, tenant: str, target: str | None) -> models.Started:
-        """Of the disk of a VM, which may run. ``target``: None: the only one."""
-        return self._post(
-            path_of("backups"), {"vm": vm, "tenant": tenant} | ({} if target is None else {"target": target})
-        )
+    def create_backup(self, vm: str, tenant: str, target: str | None, *, volumes: bool = True) -> models.Started:
+        """Of the disk of a VM, which may run, and of the data volumes that it writes. ``target``: None: the only
+        one."""
+        body = {"vm": vm, "tenant": tenant} | ({} if target is None else {"target": target})
+        return self._post(path_of("backups"), body | ({} if volumes else {"volumes": False}))
 
-    def restore_backup(self, backup_id: str, vm: str, tenant: str) -> models.Started:
-        """In the place of the disk of a stopped VM; what was on it is gone."""
-        return self._post(path_of("backups", backup_id, "restore"), {"vm": vm}, tenant=tenant)
+    def restore_backup(self, backup_id: str, vm: str, tenant: str, *, volumes: bool = True) -> models.Started:
+        """In the place of the disk and the data volumes of a stopped VM; what was on them is gone."""
+        body = {"vm": vm} | ({} if volumes else {"volumes": False})
+        return self._post(path_of("backups", backup_id, "restore"), body, tenant=tenant)
+
+    def volume_of_backup(self, backup_id: str, wanted: Body, tenant: str) -> models.Started:
+        """A new one: ``name``, of which ``volume`` in it (else the only one), and what is not to be as usual: ``host``
+        or ``pool``, ``size_bytes``, limits."""
+        return self._post(path_of("backups", backup_id, "volume"), wanted, tenant=tenant)
 
     def verify_backup(self, backup_id: str, tenant: str) -> models.Started:
         """All of it is read."""

@@ -84,6 +84,7 @@ KINDS = frozenset(
         "create_volume_snapshot",
         "restore_volume_snapshot",
         "copy_volume",
+        "fetch_volume",
         "back_up_vm",
         "restore_backup",
         "verify_backup",

@@ -35,7 +35,7 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import Started
 from orchestrator.services.site_time import SiteTime
-from orchestrator.services.vms.backups import VmBackups
+from orchestrator.services.vms.backups import VmBackups, WantedBackup
 from orchestrator.store.transaction import Transaction
 
 _BUSY = "vm.busy"
@@ -127,7 +127,7 @@ class BackupKeeper:
     ) -> Started | None:
         made = _made(tx, policy, vm)
         if is_due(policy, run_at(policy, vm.id, vm.created_at, made), turn, now):
-            return self.backups.begin_run(tx, fleet, vm, policy.target, at=now, policy=policy)
+            return self.backups.begin_run(tx, fleet, vm, WantedBackup(target=policy.target, at=now, policy=policy))
         if is_due(policy, _verify_at(policy, vm, made), turn, now):
             return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
         return None

@@ -99,7 +99,7 @@ def _files(machine: SimulatedMachine, volume: str) -> dict[str, int]:
     return machine.data if pool_of(volume) is None else pool_with(machine, volume).files
 
 
-def _check_may_read(machine: SimulatedMachine, volume: str) -> None:
+def check_may_read(machine: SimulatedMachine, volume: str) -> None:
     """:raises NotFound: ``volume.missing``; :raises Conflict: ``pool.held_elsewhere``"""
     if volume not in _files(machine, volume):
         raise NotFound("volume.missing", "the data volume is not on the host")
@@ -111,15 +111,20 @@ def _check_may_read(machine: SimulatedMachine, volume: str) -> None:
 def _copy_data(machine: SimulatedMachine, action: CopyDataVolume) -> ActionResult:
     """:raises NotFound: ``volume.missing``; :raises Conflict: ``pool.held_elsewhere``, ``host.foreign_file``
     :raises Fatal: ``host.disk_full``"""
-    _check_may_read(machine, action.of)
-    files, quiesced = _files(machine, action.volume), _quiesced(machine, machine.owner(f"attached:{action.of}"))
-    if pool_of(action.volume) is None:
-        done = write_file(machine, files, f"data:{action.volume}", _owner(action.volume), action.size_bytes)
-        return replace(done, quiesced=quiesced)
-    changed = action.volume not in files
-    files[action.volume] = action.size_bytes
+    check_may_read(machine, action.of)
+    quiesced = _quiesced(machine, machine.owner(f"attached:{action.of}"))
+    return replace(write_data(machine, action.volume, action.size_bytes), quiesced=quiesced)
+
+
+def write_data(machine: SimulatedMachine, volume: str, size_bytes: int) -> ActionResult:
+    """A data volume that is no VM's. :raises Conflict: ``host.foreign_file``; :raises Fatal: ``host.disk_full``"""
+    files = _files(machine, volume)
+    if pool_of(volume) is None:
+        return write_file(machine, files, f"data:{volume}", _owner(volume), size_bytes)
+    changed = volume not in files
+    files[volume] = size_bytes
     may_die(machine)
-    return ActionResult(changed=changed, quiesced=quiesced)
+    return ActionResult(changed=changed)
 
 
 def _replace_data(machine: SimulatedMachine, action: ReplaceDataVolume) -> ActionResult:
@@ -128,8 +133,10 @@ def _replace_data(machine: SimulatedMachine, action: ReplaceDataVolume) -> Actio
     if domain is not None and domain.running:
         raise Conflict("volume.in_use", "something has the data volume open")
     files = _files(machine, action.volume)
+    if action.of == action.copy and action.copy not in files:
+        return DONE
     for volume in (action.volume, action.copy if action.copy in files else action.of):
-        _check_may_read(machine, volume)
+        check_may_read(machine, volume)
     files[action.volume] = action.size_bytes
     files.pop(action.copy, None)
     may_die(machine)

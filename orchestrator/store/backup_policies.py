@@ -34,7 +34,7 @@ from orchestrator.core.names import near
 from orchestrator.core.operation import OperationState
 from orchestrator.core.vms.backup import Backup
 from orchestrator.core.vms.backup_policy import BackupPolicy, BackupTurn, PolicyBackups
-from orchestrator.store.backups import backups
+from orchestrator.store.backups import backup_of, backups
 from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import metadata, operations
 
@@ -119,8 +119,7 @@ class BackupPolicies:
             backups.c.tenant == policy.tenant, backups.c.policy == policy.name, backups.c.vm == vm,
             backups.c.taken_of.is_not(None),
         )  # fmt: skip
-        rows = self._db.execute(query.order_by(backups.c.created_at, backups.c.id))
-        return tuple(Backup(**row._asdict()) for row in rows)
+        return tuple(map(backup_of, self._db.execute(query.order_by(backups.c.created_at, backups.c.id))))
 
     def turns(self, tenants: tuple[str, ...] | None = None) -> dict[Key, BackupTurn]:
         """Of these tenants; None: of all."""

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Final
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     Float,
@@ -28,10 +29,10 @@ from sqlalchemy.exc import IntegrityError
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import near
 from orchestrator.core.operation import UNSETTLED
-from orchestrator.core.vms.backup import Backup, BackupTarget
+from orchestrator.core.vms.backup import BackedUpVolume, Backup, BackupTarget
 from orchestrator.core.vms.boot_check import BootOutcome
 from orchestrator.core.vms.disk_snapshot import TakenOf
-from orchestrator.store.statements import Statements
+from orchestrator.store.statements import AnyRow, Statements
 from orchestrator.store.tables import metadata, operations
 
 backup_targets: Final = Table(
@@ -49,7 +50,7 @@ backups: Final = Table(
     Column("taken_of", String(10)), Column("added_bytes", BigInteger), Column("policy", String(63)),
     Column("verified_at", Float), Column("unremoved_at", Float), Column("quiesced", String(160)),
     Column("image", String(63)), Column("booted_at", Float), Column("boot_outcome", String(10)),
-    Column("boot_line", String(160)),
+    Column("boot_line", String(160)), Column("volumes", JSON, nullable=False, server_default="[]"),
     Index("ix_backups_tenant", "tenant", "policy", "vm"), Index("ix_backups_vm", "vm", "policy"),
     Index("ix_backups_page", "tenant", "created_at", "id"), Index("ix_backups_age", "created_at", "id"),
 )  # fmt: skip
@@ -114,7 +115,7 @@ class Backups:
             query = query.where(backups.c.tenant.in_(tenants))
         if after is not None:
             query = query.where(tuple_(backups.c.created_at, backups.c.id) > after)
-        return tuple(Backup(**row._asdict()) for row in self._db.execute(query))
+        return tuple(map(backup_of, self._db.execute(query)))
 
     def without_policy(self, tenant: str) -> int:
         """How many of the tenant nothing removes by itself."""
@@ -124,11 +125,11 @@ class Backups:
     def beginning(self, tenant: str, begin: str) -> tuple[Backup, ...]:
         """Those whose ids begin so, by id, two at most."""
         query = select(backups).where(backups.c.tenant == tenant, backups.c.id.startswith(begin, autoescape=True))
-        return tuple(Backup(**row._asdict()) for row in self._db.execute(query.order_by(backups.c.id).limit(2)))
+        return tuple(map(backup_of, self._db.execute(query.order_by(backups.c.id).limit(2))))
 
     def find(self, backup_id: str) -> Backup | None:
         row = self._db.execute(select(backups).where(backups.c.id == backup_id)).one_or_none()
-        return None if row is None else Backup(**row._asdict())
+        return None if row is None else backup_of(row)
 
     def stored(self, backup_id: str, taken_of: TakenOf, quiesced: str | None, added_bytes: int | None) -> None:
         """Gone already is fine."""
@@ -159,3 +160,8 @@ class Backups:
     def remove(self, backup_id: str) -> None:
         """Gone already is fine."""
         self._db.execute(delete(backups).where(backups.c.id == backup_id))
+
+
+def backup_of(row: AnyRow) -> Backup:
+    values = row._asdict()
+    return Backup(**{**values, "volumes": tuple(BackedUpVolume(**each) for each in values["volumes"])})

@@ -17,7 +17,7 @@ from orchestrator.core.vms.vm import Vm, VmState
 _COPIES: Final = frozenset({
     "create_snapshot", "restore_snapshot", "create_image", "back_up_vm", "restore_backup", "verify_backup",
     "delete_backup", "import_backups",
-    "create_volume_snapshot", "restore_volume_snapshot", "copy_volume",
+    "create_volume_snapshot", "restore_volume_snapshot", "copy_volume", "fetch_volume",
 })  # fmt: skip
 
 

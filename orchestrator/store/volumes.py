@@ -110,7 +110,7 @@ class Volumes:
         with_disk = operations.c.inputs["copy_ids"].as_string().contains(volume_id)
         its = or_(
             and_(operations.c.kind == "restore_volume_snapshot", alone),
-            and_(operations.c.kind == "restore_snapshot", with_disk),
+            and_(operations.c.kind.in_(("restore_snapshot", "restore_backup")), with_disk),
         )
         return tuple(self._db.execute(select(operations.c.id).where(its)).scalars())
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of disks on machines that live in memory: what was on a disk (``written``) is in its target as well."""
+"""Backups of disks and data volumes on machines that live in memory: what was on a disk (``written``) is in its target
+as well."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 
 from orchestrator.core.actions.backups import (
     FetchBackup,
+    FetchVolume,
     FindRepositories,
     ListBackups,
     RemoveBackup,
@@ -26,6 +28,11 @@ def key_of(backup_id: str) -> str:
     return f"backup: {backup_id}"
 
 
+def part_of(backup_id: str, part: str) -> str:
+    """Of a data volume in it, as if that were a backup: under its key is what it holds, under its name its size."""
+    return f"{backup_id}/{part}" if part else backup_id
+
+
 def password_of(backup_id: str) -> str:
     """Under which the password is, with which it was stored."""
     return f"password: {backup_id}"
@@ -39,7 +46,9 @@ def name_of(backup_id: str) -> str:
 def _named(machine: FakeMachine) -> list[tuple[str, str, int, str]]:
     """Backup, VM, size, TENANT/NAME of each."""
     named = [
-        (key.removeprefix("name: "), *text.split()) for key, text in machine.written.items() if key[:6] == "name: "
+        (key.removeprefix("name: "), *text.split())
+        for key, text in machine.written.items()
+        if key[:6] == "name: " and "/" not in key
     ]
     return [(backup, vm, int(size), name) for backup, vm, size, name in named]
 
@@ -53,13 +62,25 @@ def _list(machine: FakeMachine, action: ListBackups) -> ActionResult:
     if any(machine.written[password_of(backup)] != action.password for backup, *_ in its):
         raise Fatal("backup.password", "the repository has another password")
     found = [
-        (backup, "2026-11-30T10:47:55.048701574Z", size, name.partition("/")[2])
+        (backup, "2026-11-30T10:47:55.048701574Z", size, name.partition("/")[2], _volumes(machine, backup))
         for backup, size, name in its if name.startswith(f"{action.tenant}/")
     ]  # fmt: skip
     return ActionResult(changed=False, message=json.dumps(found))
 
 
+def _volumes(machine: FakeMachine, backup: str) -> list[tuple[str, int]]:
+    begin = name_of(f"{backup}/")
+    return [(key.removeprefix(begin), int(size)) for key, size in machine.written.items() if key.startswith(begin)]
+
+
 def _store(machine: FakeMachine, action: StoreBackup) -> None:
+    if action.part:
+        if action.volume not in machine.data:
+            raise NotFound("volume.missing", "the data volume is not on the host")
+        key = part_of(action.backup, action.part)
+        machine.written.setdefault(key_of(key), machine.written.get(action.volume, ""))
+        machine.written.setdefault(name_of(key), str(action.size_bytes))
+        return
     if action.volume not in machine.volumes:
         raise NotFound("snapshot.missing", "the snapshot is not on the host")
     machine.written.setdefault(key_of(action.backup), machine.written[action.volume])
@@ -68,11 +89,12 @@ def _store(machine: FakeMachine, action: StoreBackup) -> None:
 
 
 def _content(machine: FakeMachine, action: UsesRepository) -> str:
-    if key_of(action.backup) not in machine.written:
+    key = key_of(part_of(action.backup, action.part))
+    if key not in machine.written:
         raise NotFound("backup.missing", "the backup is not in its repository")
     if machine.written[password_of(action.backup)] != action.password:
         raise Fatal("backup.password", "the repository has another password")
-    return machine.written[key_of(action.backup)]
+    return machine.written[key]
 
 
 def _fetch(machine: FakeMachine, action: FetchBackup) -> None:
@@ -83,15 +105,21 @@ def _fetch(machine: FakeMachine, action: FetchBackup) -> None:
     machine.written.setdefault(action.volume, content)
 
 
+def _fetch_volume(machine: FakeMachine, action: FetchVolume) -> None:
+    content = _content(machine, action)
+    machine.data.setdefault(action.volume, (action.volume_bytes, None))
+    machine.written.setdefault(action.volume, content)
+
+
 def _verify(machine: FakeMachine, action: VerifyBackup) -> None:
     if not action.given_up:
         _content(machine, action)
 
 
 def _remove(machine: FakeMachine, action: RemoveBackup) -> None:
-    machine.written.pop(key_of(action.backup), None)
-    machine.written.pop(password_of(action.backup), None)
-    machine.written.pop(name_of(action.backup), None)
+    keys = (key_of(action.backup), password_of(action.backup), name_of(action.backup))
+    for key in [key for key in machine.written if key.partition("/")[0] in keys]:
+        del machine.written[key]
 
 
 HANDLERS: dict[type[HostAction], Callable[..., Any]] = {
@@ -99,6 +127,7 @@ HANDLERS: dict[type[HostAction], Callable[..., Any]] = {
     ListBackups: _list,
     StoreBackup: _store,
     FetchBackup: _fetch,
+    FetchVolume: _fetch_volume,
     VerifyBackup: _verify,
     RemoveBackup: _remove,
 }

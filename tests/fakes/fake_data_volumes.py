@@ -234,6 +234,8 @@ def _copy_data(machine: FakeMachine, action: CopyDataVolume) -> None:
 
 
 def _replace_data(machine: FakeMachine, action: ReplaceDataVolume) -> None:
+    if action.of == action.copy and action.copy not in machine.data:
+        return
     if not {action.copy, action.of} & machine.data.keys():
         raise NotFound("volume.missing", "the data volume is not on the host")
     _, vm = machine.data[action.volume]

@@ -78,6 +78,7 @@ COMMANDS = (
     "network convert n --yes --no-wait",
     "volume snapshot create v b --no-wait", "volume snapshot list v", "volume snapshot delete v b --yes --no-wait",
     "volume snapshot restore v b --yes --no-wait", "volume create w --from-snapshot v/b --no-wait",
+    "volume create w --from-backup 2f1c7c5e/v --no-wait",
     "volume delete v --yes --no-wait", "tenant create red", "tenant set red --isolation gpu",
     "tenant key show red", "tenant key rotate red", "tenant key revoke red --yes",
     "tenant add-member red uid:1 --role tenant-user", "tenant remove-member red uid:1", "tenant delete red --yes",

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backups of a VM on a lab host into a directory that is mounted there: made while its guest runs, the second one adds
-little more than was written, a policy makes and verifies a third, and what each holds is on the disk again."""
+little more than was written, a policy makes and verifies a third, and what each holds is on the disk again; a data
+volume is part of it."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.enrolled import Enrolled
+from tests.lab.test_data_volumes import FAR, FILES, SIZE_MIB, disk_of, read
 
 pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indirect=True)]
 
@@ -41,8 +44,8 @@ def _read(enrolled: Enrolled) -> str:
     ).strip()
 
 
-def _backups(enrolled: Enrolled) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = enrolled.product.json("backup", "list")
+def _backups(enrolled: Enrolled) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = enrolled.product.json("backup", "list")
     return found
 
 
@@ -88,6 +91,38 @@ def test_a_disk_is_again_as_it_was_when_it_was_backed_up(enrolled: Enrolled) -> 
         assert len(_backups(enrolled)) == 3, "they outlive their VM"
         for backup in (first, second, third):
             product.ok("backup", "delete", str(backup["id"]), "--yes")
+        product.ok("backup", "target", "delete", "nas", "--yes")
+    finally:
+        enrolled.shell(f"umount {target}")
+
+
+def test_a_disk_and_a_volume_are_of_one_moment_and_the_volume_becomes_a_new_one(enrolled: Enrolled) -> None:
+    """A guest writes one number after the other, to its volume first and then to its disk: never is the disk ahead."""
+    product, target, own = enrolled.product, f"{_AGENT}/backups/nas", "/dev/vda"
+    _mount(enrolled, target)
+    try:
+        product.ok("backup", "target", "create", "nas")
+        product.ok("volume", "create", "data", "--size", f"{SIZE_MIB}MiB")
+        product.ok(*enrolled.request("train", "--volume", "data", "--ssh-key", enrolled.public_key))
+        disk, at = disk_of(enrolled, "train"), "bs=1M conv=sync,fsync 2>/dev/null"
+        each = f"echo $i | dd of={disk} seek={FAR} {at}; echo $i | dd of={own} seek={_FAR} {at}"
+        enrolled.in_guest("train", f"(i=0; while :; do i=$((i+1)); {each}; done) </dev/null >/dev/null 2>&1 & sleep 3")
+        product.ok("backup", "run", "train")
+        (backup,) = _backups(enrolled)
+        assert [each["name"] for each in backup["volumes"]] == ["data"]
+        product.ok("stop-vm", "train", "--force")
+        product.ok("backup", "restore", "train", str(backup["id"]), "--yes")
+        product.ok("volume", "create", "again", "--from-backup", f"{backup['id']}/data")
+        product.ok("volume", "attach", "again", "train")
+        product.ok("start-vm", "train")
+        on_disk = f"dd if={own} bs=1M skip={_FAR} count=1 2>/dev/null | head -n 1 | tr -d '\\0'"
+        assert int(read(enrolled, "train")) - int(enrolled.in_guest("train", on_disk)) in {0, 1}
+        assert read(enrolled, "train", "again") == read(enrolled, "train")
+        enrolled.clear()
+        for volume in ("data", "again"):
+            product.ok("volume", "delete", volume, "--yes")
+        assert enrolled.shell(FILES).split() == []
+        product.ok("backup", "delete", str(backup["id"]), "--yes")
         product.ok("backup", "target", "delete", "nas", "--yes")
     finally:
         enrolled.shell(f"umount {target}")

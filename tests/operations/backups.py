@@ -9,9 +9,11 @@ from typing import Any
 
 from orchestrator.core.vms.backup import Backup
 from orchestrator.services.messages import CreateVm
+from orchestrator.services.vms import volumes_of_backups
 from orchestrator.services.vms.boot_checks import boot_backup
+from orchestrator.services.vms.volumes_of_backups import VolumeOfBackup
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm
-from tests.operations.disk_snapshots import stopped
+from tests.operations.disk_snapshots import stopped, with_volumes
 from tests.operations.of_one_vm import Case
 from tests.operations.suspending import delete, running
 
@@ -80,10 +82,26 @@ def copy_of(plane: ControlPlane, **more: Any) -> CreateVm:
     return replace(wanted, from_backup=the_backup(plane).id[:8], **more)
 
 
+def with_all_backed_up(prepare_vm: Prepare) -> Prepare:
+    """With two data volumes that it writes."""
+    return with_backup(with_volumes(prepare_vm))
+
+
+def make_volume(plane: ControlPlane, name: str = "again", **more: Any) -> str | None:
+    wanted = VolumeOfBackup(**{"name": name, "volume": "data", **more})
+    return volumes_of_backups.make_volume(plane.services.volumes, "default", the_backup(plane).id, wanted).operation
+
+
 CASES: tuple[Case, ...] = (
     ("back up running", "back_up_vm", with_target(running(L40S_HOST)), run),
     ("back up stopped", "back_up_vm", with_target(stopped(T4_HOST)), run),
     ("restore backup", "restore_backup", with_backup(stopped(L40S_HOST)), restore),
+    ("back up running with volumes", "back_up_vm", with_target(with_volumes(running(L40S_HOST))), run),
+    ("back up stopped with volumes", "back_up_vm", with_target(with_volumes(stopped(T4_HOST))), run),
+    ("restore backup with volumes", "restore_backup", with_all_backed_up(stopped(L40S_HOST)), restore),
+    ("verify backup with volumes", "verify_backup", with_all_backed_up(running(T4_HOST)), verify),
+    ("delete backup with volumes", "delete_backup", with_all_backed_up(running(T4_HOST)), remove),
+    ("volume from backup", "fetch_volume", with_all_backed_up(running(T4_HOST)), make_volume),
     ("verify backup", "verify_backup", with_backup(running(T4_HOST)), verify),
     ("delete backup", "delete_backup", with_backup(running(T4_HOST)), remove),
     ("boot backup", "boot_backup", with_backup(stopped(T4_HOST)), boot),

@@ -23,7 +23,7 @@ TAKEN_AWAY = frozenset(
     {"release_mig", "provision_host", "upgrade_driver", "move_vm", "move_vm_cold", "move_running_vm"}
     | {"evacuate_vm", "evacuate_stopped_vm", "suspend_vm", "resume_vm", "create_snapshot"}
     | {"back_up_vm", "restore_backup", "restore_snapshot", "create_image", "reset_gpu"}
-    | {"create_volume_snapshot", "restore_volume_snapshot", "copy_volume"}
+    | {"create_volume_snapshot", "restore_volume_snapshot", "copy_volume", "fetch_volume"}
 )
 """What they do takes something away, or brings another driver, so that taking them back removes nothing. What a host
 has of a VM that is on another one was left by an earlier move: it is replaced, and goes. A VM runs, or its memory is

@@ -245,10 +245,12 @@ TABLE: Final[dict[str, Page]] = {
     ),
     "docs/howto/back-up-vms.md": Page(
         words={"BACKUP": "{backup}", "01:00-05:00": "{hours}"},
-        before=("vgpuctl create-vm train -p t4-2q",),
+        before=("vgpuctl volume create data --size 1G", "vgpuctl create-vm train -p t4-2q --volume data"),
         after=(
             "vgpuctl backup policy delete nightly --yes",
             "vgpuctl delete-vm train twin --yes",
+            "vgpuctl volume delete data --yes",
+            "vgpuctl volume delete data-of-yesterday --yes",
             "vgpuctl backup target delete nas --yes",
         ),
         elsewhere={

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of disks by restic: one repository for each VM, below a target that is mounted here or in a bucket. What is
-in it is the disk as its guest sees it: no header that a guest's QEMU could have written is read when it comes back."""
+"""Backups of disks and data volumes by restic: one repository for each VM, below a target that is
+mounted here or in a bucket. What is in it is a disk as its guest sees it: no header that a guest's QEMU could have
+written is read when it comes back."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from orchestrator.agent.images import files
 from orchestrator.agent.images.bucket import BucketRepository, Objects
 from orchestrator.agent.images.disk_images import from_raw, image_format_of, read_header, to_raw
 from orchestrator.agent.images.pool_mounts import is_mounted
-from orchestrator.agent.images.repository import MountedRepository, Repository, listed
+from orchestrator.agent.images.repository import DISK, MountedRepository, Repository, listed
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.process import PROGRAMS
 from orchestrator.core.actions.backups import (
     FetchBackup,
+    FetchVolume,
     FindRepositories,
     ListBackups,
     RemoveBackup,
@@ -55,21 +57,23 @@ class BackupsOfDisks:
         :raises Fatal: ``host.disk_full``, ``volume.failed`` and those of :data:`_SIGNS`"""
         repository = self._repository(action, ended)
         repository.make()
-        if repository.tagged(action.backup):
+        if repository.tagged(action.backup, action.part or DISK):
             return ActionResult(changed=False)
+        if action.part:
+            source = self.storage.data.existing(action.volume)
+            _check_length(source.stat().st_size, action)
+            return _added(repository, source, action)
         source = self.storage.paths.volumes / files.check_file_name(action.volume)
         image = self.storage.image_beneath(action.of_vm, action.disk)
         if image is None or not self.storage.is_ours(source, "volume", action.of_vm):
             hint = "run the command again: it takes another one"
             raise NotFound("snapshot.missing", "the snapshot is not on the host", hint=hint, details=source.name)
-        if read_header(source, "qcow2").virtual_bytes != action.size_bytes:
-            raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
+        _check_length(read_header(source, "qcow2").virtual_bytes, action)
         base, limit = self.storage.paths.images / image, action.limit_s
         files.check_free(source.parent, files.taken(source) + files.taken(base))
         with files.scratch(source) as raw:
             to_raw(source, raw, base=base, base_format=image_format_of(base), limit_s=limit, ended=ended)
-            added = repository.add(raw, (action.backup, action.vm_name), action.max_bytes_per_s)
-            return ActionResult(changed=True, message=added)
+            return _added(repository, raw, action)
 
     def fetch(self, action: FetchBackup, ended: threading.Event) -> ActionResult:
         """:raises NotFound: ``backup.missing``, ``backup.no_target``, ``backup.no_restic``
@@ -89,11 +93,25 @@ class BackupsOfDisks:
         ):
             with raw.open("xb") as file:
                 fetched = Sparse(file.fileno(), action.disk_bytes)
-                repository.read(action.backup, fetched.take)
+                repository.read(action.backup, DISK, fetched.take)
                 _check_whole(fetched, action)
                 file.truncate(action.disk_bytes)
             files.check_free(raw.parent, files.taken(raw))
             from_raw(raw, part, base=base, limit_s=action.limit_s, ended=ended)
+        return ActionResult(changed=True)
+
+    def fetch_volume(self, action: FetchVolume, ended: threading.Event) -> ActionResult:
+        """:raises NotFound: ``backup.missing``, ``backup.no_target``, ``backup.no_restic``
+        :raises Conflict: ``host.foreign_file``, ``backup.larger``
+        :raises Fatal: ``backup.damaged``, ``host.disk_full``; nothing is left"""
+        with self.storage.data.new(action.volume, action.volume_bytes) as part:
+            if part is None:
+                return ActionResult(changed=False)
+            with part.open("xb") as file:
+                fetched = Sparse(file.fileno(), action.volume_bytes)
+                self._repository(action, ended).read(action.backup, action.part, fetched.take)
+                _check_whole(fetched, action)
+                file.truncate(action.volume_bytes)
         return ActionResult(changed=True)
 
     def verify(self, action: VerifyBackup, ended: threading.Event) -> ActionResult:
@@ -103,7 +121,7 @@ class BackupsOfDisks:
         if action.given_up:
             return ActionResult(changed=False)
         counted = Sparse(None, action.size_bytes)
-        self._repository(action, ended).read(action.backup, counted.take)
+        self._repository(action, ended).read(action.backup, action.part or DISK, counted.take)
         _check_whole(counted, action)
         return ActionResult(changed=False)
 
@@ -133,6 +151,7 @@ class BackupsOfDisks:
         return {
             StoreBackup: self.store,
             FetchBackup: self.fetch,
+            FetchVolume: self.fetch_volume,
             VerifyBackup: self.verify,
             RemoveBackup: self.remove,
             FindRepositories: self.find,
@@ -181,7 +200,7 @@ class Sparse:
     def take(self, piece: bytes) -> None:
         """:raises Conflict: ``backup.larger``"""
         if self.size_bytes + len(piece) > self._most:
-            raise Conflict("backup.larger", "the backup is larger than the VM's disk", hint="restore it to a larger VM")
+            raise Conflict("backup.larger", "the backup is larger than the disk", hint="restore it to a larger one")
         for begin in range(0, len(piece), _HOLE):
             part = piece[begin : begin + _HOLE]
             if self._descriptor is not None and part.count(0) != len(part):
@@ -196,6 +215,19 @@ def _write(descriptor: int, part: bytes, offset: int) -> None:
     while part:
         written = os.pwrite(descriptor, part, offset)
         part, offset = part[written:], offset + written
+
+
+def _added(repository: Repository, raw: Path, action: StoreBackup) -> ActionResult:
+    tags = (action.backup, action.vm_name)
+    return ActionResult(
+        changed=True, message=repository.add(raw, action.part or DISK, tags, action.max_bytes_per_s)
+    )  # fmt: skip
+
+
+def _check_length(size_bytes: int, action: StoreBackup) -> None:
+    """:raises Conflict: ``volume.differs``"""
+    if size_bytes != action.size_bytes:
+        raise Conflict("volume.differs", "the snapshot is of another size", hint="look at the host")
 
 
 def _check_whole(read: Sparse, action: UsesRepository) -> None:

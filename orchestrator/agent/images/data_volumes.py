@@ -88,17 +88,27 @@ class DataVolumes:
                 make_raw(part, action.size_bytes)
         return ActionResult(changed=True)
 
+    @contextmanager
+    def new(self, file: str, size_bytes: int) -> Iterator[Path | None]:
+        """One that becomes it once all has gone well; None: it is there already. Raises as :meth:`copy`."""
+        volume, path = id_in(file), self._path(file)
+        _check_size(size_bytes)
+        _check_plain(file)
+        if path.exists() or path.is_symlink():
+            self._check_ours(file)
+            yield None
+            return
+        with self._owned(path, volume), files.written_whole(path, mode=0o600) as part:
+            yield part
+
     def copy(self, action: CopyDataVolume, copy: CopyFile) -> ActionResult:
         """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``, ``volume.differs``,
         ``volume.encrypted``, ``pool.held_elsewhere``; :raises InvalidInput: as :meth:`create`
         :raises Fatal: ``host.disk_full``; nothing is left"""
-        volume, path = id_in(action.volume), self._path(action.volume)
-        _check_size(action.size_bytes)
-        _check_plain(action.volume, action.of)
-        if path.exists() or path.is_symlink():
-            self._check_ours(action.volume)
-            return ActionResult(changed=False)
-        with self._owned(path, volume), files.written_whole(path, mode=0o600) as part:
+        _check_plain(action.of)
+        with self.new(action.volume, action.size_bytes) as part:
+            if part is None:
+                return ActionResult(changed=False)
             quiesced = self._copy_to(part, action.of, action.size_bytes, copy)
         return ActionResult(changed=True, quiesced=quiesced)
 
@@ -124,18 +134,27 @@ class DataVolumes:
             ``pool.held_elsewhere``
         :raises Fatal: ``host.disk_full``; the volume is as it was"""
         _check_plain(action.volume, action.of, action.copy)
-        path, copied = self._existing(action.volume), self._path(action.copy)
+        path, copied = self.existing(action.volume), self._path(action.copy)
         if path.stat().st_size > action.size_bytes:
             raise Conflict("volume.differs", "the data volume is larger", hint="a volume never shrinks")
         _check_not_read(path)
         self._check_no_other(path)
         self._check_closed(path)
+        if action.of == action.copy:  # what a backup held is nowhere else, and is there until it is in the place
+            if copied.exists():
+                self._check_ours(copied.name)
+                copied.replace(path)
+                files.sync(path.parent)
+            return self._replaced(copied)
         closed = partial(self._check_closed, path)  # somebody may start its VM on the host meanwhile
         with files.written_whole(path, mode=0o600, check=closed) as part:
             if copied.exists() and self._owner(copied.name) == id_in(copied.name):
                 copied.rename(part)
             else:
                 self._copy_to(part, action.of, action.size_bytes, copy)
+        return self._replaced(copied)
+
+    def _replaced(self, copied: Path) -> ActionResult:
         if pool_of(copied.name) is None:
             self._ledger.release(f"data:{copied.name}")
         return ActionResult(changed=True)
@@ -147,7 +166,7 @@ class DataVolumes:
 
     def _source(self, of: str, size_bytes: int, part: Path) -> Path:
         """That may be copied to ``part``."""
-        source = self._existing(of)
+        source = self.existing(of)
         self._check_no_other(source)
         if source.stat().st_size > size_bytes:
             raise Conflict("volume.differs", "what is copied is larger", hint="look at the host", details=of)
@@ -177,7 +196,7 @@ class DataVolumes:
         :raises Conflict: ``volume.in_use``: a VM has it for writing; ``volume.differs``, ``host.foreign_file``,
             ``pool.held_elsewhere``
         :raises InvalidInput: ``volume.file_invalid``: it is no name to read that volume by"""
-        volume, path, source = id_in(action.volume), self._path(action.volume), self._existing(action.of)
+        volume, path, source = id_in(action.volume), self._path(action.volume), self.existing(action.of)
         if not is_reader(action.volume) or read_by(action.volume.removesuffix(DATA_FILE)) != action.of:
             raise InvalidInput("volume.file_invalid", f"{action.volume} reads no {action.of}", hint="look at the host")
         if (vm := self.user(action.of)) is not None:
@@ -198,7 +217,7 @@ class DataVolumes:
 
         :raises NotFound: ``volume.missing``; :raises Conflict: ``volume.differs``, ``host.foreign_file``
         :raises InvalidInput: ``volume.size_invalid``"""
-        path = self._existing(action.volume)
+        path = self.existing(action.volume)
         _check_size(action.size_bytes)
         _check_not_read(path)
         before, vm = path.stat().st_size, self.user(path.name)
@@ -235,7 +254,7 @@ class DataVolumes:
     def attach(self, action: AttachVolume) -> ActionResult:
         """:raises NotFound: ``volume.missing``
         :raises Conflict: ``volume.in_use``, ``host.foreign_file``, ``pool.held_elsewhere``, ``pool.open_elsewhere``"""
-        path = self._existing(action.volume)
+        path = self.existing(action.volume)
         vm = self.user(path.name)
         if vm not in {None, action.vm}:
             raise Conflict("volume.in_use", "another VM has the data volume", hint="detach it first", details=vm)
@@ -296,8 +315,8 @@ class DataVolumes:
         opened = open_below(self._paths, path)
         return opened is None or path in opened
 
-    def _existing(self, file: str) -> Path:
-        """:raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``"""
+    def existing(self, file: str) -> Path:
+        """Where it is. :raises NotFound: ``volume.missing``; :raises Conflict: ``host.foreign_file``"""
         path = self._path(file)
         if not path.exists():
             raise NotFound(

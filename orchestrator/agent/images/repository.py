@@ -16,8 +16,9 @@ from orchestrator.agent.images import files
 from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, Finished, pour, run
 from orchestrator.core.errors import Fatal, NotFound, Retryable, Unknown, VgpuctlError
 
-_FILE: Final = "disk"
-"""What a disk is called in its repository."""
+DISK: Final = "disk"
+"""What a disk is called in its repository; a data volume is by its name and id. Each is a snapshot of restic's own, and
+those of one backup have its tag."""
 _LIMITS: Final = ("prlimit", "--as=4294967296", "--core=0", "--", "nice", "-n", "10")
 _ENVIRONMENT: Final = {"GOMAXPROCS": "2", "RESTIC_PROGRESS_FPS": "0.01"}
 _STAT_S: Final = 60.0
@@ -72,14 +73,14 @@ class Repository(ABC):
     def _at(self) -> str:
         """As restic calls it."""
 
-    def tagged(self, tag: str) -> list[str]:
-        """Ids of the snapshots that have it; none where there is no repository. No lock is written, for which a full
-        target has no room."""
+    def tagged(self, tag: str, file: str | None = None) -> list[str]:
+        """Ids of the snapshots that have it, of that file where one is named; none where there is no repository. No
+        lock is written, for which a full target has no room."""
         if not self.exists():
             return []
         lines = self._run("snapshots", "--no-lock", "--json", "--tag", tag).splitlines()
         snapshots = json.loads(next((line for line in lines if line.startswith("[")), "[]"))
-        return [str(snapshot["id"]) for snapshot in snapshots]
+        return [str(snapshot["id"]) for snapshot in snapshots if file is None or f"/{file}" in snapshot["paths"]]
 
     def make(self) -> None:
         """Unless it is there. One without backups that has another password is of an earlier target that was called
@@ -96,17 +97,23 @@ class Repository(ABC):
             raise
         return False
 
-    def listed(self, tenant: str) -> list[tuple[str, str, int, str]]:
-        """Of the tenant as it was called when they were made: tag, time, bytes of the disk, name of the VM."""
-        listing = []
+    def listed(self, tenant: str) -> list[tuple[str, str, int, str, list[tuple[str, int]]]]:
+        """Of the tenant as it was called when they were made: tag, time, bytes of the disk, name of the VM, and of each
+        data volume what it is called there and its bytes."""
+        moments: dict[str, tuple[str, str]] = {}
+        sizes: dict[str, dict[str, int]] = {}
         for snapshot in json.loads(self._printed("snapshots", "--no-lock", "--json")):
             tags = [str(tag) for tag in snapshot.get("tags") or ()]
             of = next(iter(tags[1:]), "")
             if of.startswith(f"{tenant}/"):
+                moments.setdefault(tags[0], (str(snapshot["time"]), of.partition("/")[2]))
                 nodes = self._printed("ls", "--no-lock", "--json", str(snapshot["id"])).splitlines()
-                sizes = [int(node.get("size", 0)) for node in map(json.loads, nodes) if node.get("name") == _FILE]
-                listing.append((tags[0], str(snapshot["time"]), sum(sizes), of.partition("/")[2]))
-        return listing
+                files = [node for node in map(json.loads, nodes) if node.get("type") == "file"]
+                sizes.setdefault(tags[0], {}).update({str(node["name"]): int(node.get("size", 0)) for node in files})
+        return [
+            (tag, when, sizes[tag].pop(DISK, 0), vm_name, sorted(sizes[tag].items()))
+            for tag, (when, vm_name) in moments.items()
+        ]
 
     def _printed(self, *words: str) -> str:
         """All of it. A repository of years has long lists; whoever had its password may have made longer ones.
@@ -122,25 +129,26 @@ class Repository(ABC):
         self._pour(take, *words)
         return printed.decode(errors="replace")
 
-    def add(self, file: Path, tags: Iterable[str], max_bytes_per_s: int) -> str:
-        """By how many bytes it grew. ``max_bytes_per_s``: written there; 0: as much as goes."""
+    def add(self, file: Path, name: str, tags: Iterable[str], max_bytes_per_s: int) -> str:
+        """By how many bytes it grew. ``name``: what it is called there; ``max_bytes_per_s``: written there; 0: as much
+        as goes."""
         limit = ("--limit-upload", str(max_bytes_per_s // 1024)) if max_bytes_per_s else ()
         with file.open("rb") as disk:
-            file_words = ("--stdin", "--stdin-filename", _FILE)
+            file_words = ("--stdin", "--stdin-filename", name)
             words = ["backup", *limit, "--json", "--host", "vgpuctl", *(f"--tag={tag}" for tag in tags), *file_words]
             output = self._unlocked(lambda: self._run(*words, stdin=disk))  # nothing is read before it has the lock
         summary = next(line for line in reversed(output.splitlines()) if '"summary"' in line)
         return str(json.loads(summary)["data_added"])
 
-    def read(self, tag: str, take: Callable[[bytes], object]) -> None:
-        """What is in it, in order. restic compares each piece with its digest. Its lock keeps a removal of others away,
-        which writes what they share into other files; where no lock can be written, none can be removed.
+    def read(self, tag: str, file: str, take: Callable[[bytes], object]) -> None:
+        """What is in that file of it, in order. restic compares each piece with its digest. Its lock keeps a removal of
+        others away, which writes what they share into other files; where no lock can be written, none can be removed.
 
         :raises NotFound: ``backup.missing``"""
-        snapshots = self.tagged(tag)
+        snapshots = self.tagged(tag, file)
         if not snapshots:
             raise _error_of("no snapshot")
-        words = (snapshots[-1], f"/{_FILE}")
+        words = (snapshots[-1], f"/{file}")
         try:
             self._unlocked(lambda: self._pour(take, "dump", *words))
         except Fatal as error:

@@ -14,15 +14,19 @@ from orchestrator.api.paging import PagingOf, moment_of
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Moment, Name, NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
-from orchestrator.api.visibility import watches_pool
+from orchestrator.api.visibility import check_may_name_place, watches_pool
 from orchestrator.catalogue.described import StrictForm
 from orchestrator.core.bucket import MAX_CA, Bucket, BucketKeys
+from orchestrator.core.hosts.domain import MAX_BYTES_PER_S as MAX_DISK_BYTES_PER_S
+from orchestrator.core.hosts.domain import MAX_IOPS, DiskLimits
 from orchestrator.core.tenancy.tenant import DEFAULT_TENANT
-from orchestrator.core.vms.backup import MAX_BYTES_PER_S, Backup, BackupTarget
+from orchestrator.core.vms.backup import MAX_BYTES_PER_S, BackedUpVolume, Backup, BackupTarget
 from orchestrator.core.vms.boot_check import DEFAULT_S, MAX_S, BootOutcome
 from orchestrator.core.vms.disk_snapshot import TakenOf
 from orchestrator.core.vms.image import short_of
-from orchestrator.services.vms import boot_checks
+from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
+from orchestrator.services.vms import boot_checks, volumes_of_backups
+from orchestrator.services.vms.volumes_of_backups import VolumeOfBackup
 
 IdInPath = Annotated[str, Path(alias="id", max_length=MAX_NAME, description="Its id, or how that begins")]
 
@@ -113,6 +117,8 @@ class CreateBackupBody(StrictForm, example={"vm": "train"}):
     """Whose the VM is, and the backup."""
     target: Name | None = None
     """Where it goes; null: to the only target."""
+    volumes: bool = True
+    """With the data volumes that the VM writes, at the same moment."""
 
 
 class RestoreBackupBody(StrictForm, example={"vm": "train"}):
@@ -120,6 +126,27 @@ class RestoreBackupBody(StrictForm, example={"vm": "train"}):
 
     vm: Name
     """Name of a stopped VM of the same tenant."""
+    volumes: bool = True
+    """And in that of the data volumes that it holds, all of which the VM has."""
+
+
+class VolumeOfBackupBody(StrictForm, example={"name": "data-of-yesterday", "volume": "data"}):
+    """A new data volume with what a backup holds of one."""
+
+    name: Name
+    """What the new volume is called."""
+    volume: Name | None = None
+    """What the one in the backup was called; null: the only one."""
+    size_bytes: int | None = Field(default=None, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
+    """In bytes, not less than that had; null: as large."""
+    host: Name | None = None
+    """Host that it lies on; null: that of the backup's VM where it is ready, else another one."""
+    pool: Name | None = None
+    """Pool that it lies in; ``none``: in none; null: as volumes do."""
+    max_bytes_per_s: int = Field(default=0, ge=0, le=MAX_DISK_BYTES_PER_S)
+    """What its VM may read and write of it in a second together, in bytes; 0: as much as its offering says."""
+    max_iops: int = Field(default=0, ge=0, le=MAX_IOPS)
+    """The same in requests."""
 
 
 class BootBackupBody(StrictForm, example={"timeout_s": 600}):
@@ -131,8 +158,12 @@ class BootBackupBody(StrictForm, example={"timeout_s": 600}):
     """Offering, vGPU type or MIG profile of the VM; null: that of the VM that the backup is of."""
 
 
+class BackedUpVolumeAnswer(AnswerBody, copies=BackedUpVolume):
+    """A data volume that the VM wrote then."""
+
+
 class BackupAnswer(AnswerBody):
-    """A backup of a VM's disk, which may be there when the VM is not."""
+    """A backup of a VM's disk and data volumes, which may be there when the VM is not."""
 
     copied_from = (Backup,)
 
@@ -164,6 +195,8 @@ class BackupAnswer(AnswerBody):
     """login: it asked for one; output: it printed something else; silent: nothing; ended: it did not run any more."""
     boot_line: str | None
     """The last line that its serial console showed then, without control characters."""
+    volumes: list[BackedUpVolumeAnswer]
+    """Data volumes of the same moment as the disk."""
 
 
 targets = APIRouter(prefix="/backup-targets", tags=["backups"])
@@ -237,8 +270,8 @@ def get_backup(
 
 @backups.post("", status_code=202)
 def create_backup(response: Response, body: CreateBackupBody, services: ServicesOf) -> StartedAnswer:
-    """Back up a VM's disk. Of one that runs ``quiesced`` says how."""
-    return started(response, services.backups.run(body.tenant, body.vm, body.target))
+    """Back up a VM's disk and the data volumes that it writes. Of one that runs ``quiesced`` says how."""
+    return started(response, services.backups.run(body.tenant, body.vm, body.target, volumes=body.volumes))
 
 
 @backups.delete("/{id}", status_code=202)
@@ -257,8 +290,26 @@ def restore_backup(
     services: ServicesOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:
-    """Put a backup in the place of a stopped VM's disk. What was on it is gone; the backup stays."""
-    return started(response, services.backups.restore(tenant, backup_id, body.vm))
+    """Put a backup in the place of a stopped VM's disk and volumes. What was on them is gone; the backup stays."""
+    return started(response, services.backups.restore(tenant, backup_id, body.vm, volumes=body.volumes))
+
+
+@backups.post("/{id}/volume", status_code=202)
+def make_volume(
+    response: Response,
+    backup_id: IdInPath,
+    body: VolumeOfBackupBody,
+    services: ServicesOf,
+    caller: CallerOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> StartedAnswer:
+    """Make a data volume of what a backup holds of one. No VM has it yet."""
+    check_may_name_place(caller, body.host)
+    limits = DiskLimits(bytes_per_s=body.max_bytes_per_s, iops=body.max_iops)
+    wanted = VolumeOfBackup(
+        name=body.name, volume=body.volume, size_bytes=body.size_bytes, host=body.host, pool=body.pool, limits=limits
+    )
+    return started(response, volumes_of_backups.make_volume(services.volumes, tenant, backup_id, wanted))
 
 
 @backups.post("/{id}/verify", status_code=202)

@@ -30,7 +30,7 @@ from orchestrator.core.units import parse_duration, parse_size, show_size
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, MIN_BYTES_PER_S
 from orchestrator.core.vms.boot_check import DEFAULT_S, MAX_S
 
-app = new_group("Backups of VMs' disks, which outlive VMs and hosts.")
+app = new_group("Backups of VMs' disks and data volumes, which outlive VMs and hosts.")
 target_app = new_group("Mounted directories and buckets for backups.")
 app.add_typer(target_app, name="target")
 app.add_typer(backup_policy.app, name="policy")
@@ -52,6 +52,13 @@ BootTimeout = Annotated[
 BootProfile = Annotated[
     str | None,
     typer.Option("--profile", "-p", help="Of the copy; else as the backup's VM.", autocompletion=profiles),
+]
+WithVolumes = Annotated[
+    bool,
+    typer.Option("--volumes/--no-volumes", help="Also of the data volumes that it writes; else of its disk alone."),
+]
+AndVolumes = Annotated[
+    bool, typer.Option("--volumes/--no-volumes", help="Also the data volumes that the backup has; else its disk alone.")
 ]
 OfVm = Annotated[str | None, typer.Option("--vm", help="Only those of VMs that are or were called so.")]
 OldSecret = Annotated[
@@ -85,6 +92,7 @@ COLUMNS: Final = (
     field("POLICY", "policy"),
     Column("TAKEN", taken),
     size("SIZE", "size_bytes"),
+    Column("VOLUMES", lambda backup: ", ".join(shown(each["name"]) for each in _held(backup)) or "-"),
     size("ADDED", "added_bytes"),
     field("BOOT", "boot_outcome"),
     age(),
@@ -98,14 +106,17 @@ TARGETS: Final = (
 
 
 @app.command("run")
-def run(ctx: typer.Context, name: Name, target: ToTarget = None, tenant: Tenant = "default", wait: Wait = True) -> None:
-    """Back up a VM's disk; it may run meanwhile.
+def run(
+    ctx: typer.Context, name: Name, target: ToTarget = None, volumes: WithVolumes = True, tenant: Tenant = "default",
+    wait: Wait = True,
+) -> None:  # fmt: skip
+    """Back up a VM's disk and the data volumes that it writes; it may run meanwhile.
 
-    Of one that runs its guest agent freezes the file systems for a moment; without one it is what a power cut would
-    have left. Data volumes are not part of it.
+    All as of one moment. Of one that runs its guest agent freezes the file systems for that; without one it is what a
+    power cut would have left. Encrypted volumes are left out, and shown so.
     """
     session = session_of(ctx)
-    started = session.client.create_backup(name, tenant, target)
+    started = session.client.create_backup(name, tenant, target, volumes=volumes)
     if not wait:
         show(started, session.format, lambda: started_lines(started), name=name)
         return
@@ -138,15 +149,17 @@ def show_backup(ctx: typer.Context, backup: BackupId, tenant: Tenant = "default"
 
 @app.command("restore")
 def restore(
-    ctx: typer.Context, name: Name, backup: BackupId, tenant: Tenant = "default", yes: Yes = False, wait: Wait = True
-) -> None:
-    """Put a backup in the place of a stopped VM's disk.
+    ctx: typer.Context, name: Name, backup: BackupId, volumes: AndVolumes = True, tenant: Tenant = "default",
+    yes: Yes = False, wait: Wait = True,
+) -> None:  # fmt: skip
+    """Put a backup in the place of a stopped VM's disk and data volumes.
 
-    Of its own VM, or of another one that is as large. What was on the disk is gone.
+    Of its own VM, or, with --no-volumes, of another one that is as large. What was on them is gone. The VM has to have
+    all volumes that the backup has.
     """
     session = session_of(ctx)
-    confirm("replace the disk of VM", [name], yes=yes)
-    finish(session, session.client.restore_backup(backup, name, tenant), tenant, wait=wait)
+    confirm("replace the disk and volumes of VM" if volumes else "replace the disk of VM", [name], yes=yes)
+    finish(session, session.client.restore_backup(backup, name, tenant, volumes=volumes), tenant, wait=wait)
 
 
 @app.command("verify")
@@ -302,10 +315,24 @@ def _lines(backup: Json) -> list[str]:
         ("taken", taken(backup)),
         ("quiesced", shown(backup.get("quiesced"))),
         ("size", show_size(backup["size_bytes"]) + ("" if added is None else f", {show_size(added)} added")),
+        *_volume_lines(backup),
         ("made", show_time(backup["created_at"])),
         ("verified", "never" if backup["verified_at"] is None else show_time(backup["verified_at"])),
         ("booted", _booted(backup)),
     ])  # fmt: skip
+
+
+def _held(backup: Json) -> list[Json]:
+    """Older servers do not say."""
+    return [volume for volume in backup.get("volumes", ()) if not volume["left_out"]]
+
+
+def _volume_lines(backup: Json) -> list[tuple[str, str]]:
+    return [
+        ("volume", f"{shown(volume['name'])}, {show_size(volume['size_bytes'])}"
+         + (f", not in it: {shown(volume['left_out'])}" if volume["left_out"] else ""))
+        for volume in backup.get("volumes", ())
+    ]  # fmt: skip
 
 
 _OUTCOMES: Final = {

@@ -34,7 +34,7 @@ from orchestrator.cli.parameters import (
 )
 from orchestrator.cli.session import format_of, session_of
 from orchestrator.cli.tree import new_group
-from orchestrator.cli.uploading import image_left_out
+from orchestrator.cli.uploading import image_left_out, tell_of_volumes
 from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -147,14 +147,16 @@ def create(
         wanted["host"] = check_name(on_host, what="host")
     if gpu is not None:
         wanted["gpu"] = parse_pci_address(gpu)
-    sources = {"from_snapshot": from_snapshot, "from_backup": from_backup}
     wanted |= {
-        name: _some(source, f"--{name.replace('_', '-')}") for name, source in sources.items() if source is not None
+        name: _some(source, f"--{name.replace('_', '-')}")
+        for name, source in (("from_snapshot", from_snapshot), ("from_backup", from_backup))
+        if source is not None
     }
     wanted["image"] = (
         image_left_out(session.client, tenant, from_snapshot, from_backup) if image is None else check_image_name(image)
     )
     chosen = counted_names(names, count)
+    tell_of_volumes(session.client, tenant, from_backup)
     if dry_run:
         if len(chosen) > 1:
             raise InvalidInput("cli.usage", "--dry-run plans one VM", hint=f"name one: {chosen[0]}")

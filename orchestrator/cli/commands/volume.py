@@ -65,7 +65,7 @@ OfVm = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option("--size", help="What the guest sees of it, for example 20GiB; of a snapshot: as large as that."),
+    typer.Option("--size", help="What the guest sees of it, for example 20GiB; of a snapshot or backup: as large."),
 ]
 FromSnapshot = Annotated[
     str | None,
@@ -74,6 +74,12 @@ FromSnapshot = Annotated[
         metavar="VOLUME/SNAPSHOT",
         help="With what is on it, where it lies.",
         callback=of_snapshot("volume"),
+    ),
+]
+FromBackup = Annotated[
+    str | None,
+    typer.Option(
+        "--from-backup", metavar="BACKUP[/VOLUME]", help="With what is in that backup; of one volume: leave VOLUME out."
     ),
 ]
 OnHost = Annotated[
@@ -139,12 +145,19 @@ def details(volume: Mapping[str, Any]) -> list[str]:
 def create(
     ctx: typer.Context, name: NewName, size: Size = None, on_host: OnHost = None, pool: OfPool = None,
     max_bytes_per_s: MaxBytes = None, max_iops: MaxIops = None, from_snapshot: FromSnapshot = None,
-    encrypted: Encrypted = False, tenant: Tenant = "default", wait: Wait = True,
+    from_backup: FromBackup = None, encrypted: Encrypted = False, tenant: Tenant = "default", wait: Wait = True,
 ) -> None:  # fmt: skip
     """Create a data volume. Its host is that of the first VM that has it; it never moves from there, but in a pool."""
     session = session_of(ctx)
     wanted: dict[str, object] = {"name": name} | ({} if size is None else {"size_bytes": disk_bytes(size)})
     wanted |= _limits(max_bytes_per_s, max_iops)
+    places = _places(on_host, pool)
+    if from_backup is not None:
+        _check_alone(from_snapshot, encrypted=encrypted)
+        backup, of_volume = _of_backup(from_backup)
+        begun = session.client.volume_of_backup(backup, wanted | places | of_volume, tenant)
+        finish(session, name, begun, f"{name} has what is in backup {from_backup}", session.format, wait=wait)
+        return
     if from_snapshot is not None:
         if on_host is not None or pool is not None or encrypted:
             hint = "leave out '--host', '--pool' and '--encrypted'"
@@ -160,15 +173,28 @@ def create(
         return
     if size is None:
         raise InvalidInput("volume.no_size", "a volume has a size", hint="add '--size 20GiB'")
-    wanted |= {"tenant": tenant}
-    if on_host is not None:
-        wanted["host"] = on_host
-    if pool is not None:
-        wanted["pool"] = pool
+    wanted |= places | {"tenant": tenant}
     if encrypted:
         wanted["encrypted"] = True
     volume = session.client.create_volume(wanted)
     show(volume, session.format, lambda: details(volume))
+
+
+def _places(host: str | None, pool: str | None) -> dict[str, object]:
+    return {key: value for key, value in (("host", host), ("pool", pool)) if value is not None}
+
+
+def _check_alone(from_snapshot: str | None, *, encrypted: bool) -> None:
+    """:raises InvalidInput: ``cli.usage``"""
+    if from_snapshot is not None or encrypted:
+        hint = "leave out '--from-snapshot' and '--encrypted'"
+        raise InvalidInput("cli.usage", "a volume of a backup is of nothing else, and not encrypted", hint=hint)
+
+
+def _of_backup(text: str) -> tuple[str, dict[str, object]]:
+    """Backup, and which volume in it, if that is said. :raises InvalidInput: ``volume.name_invalid``"""
+    backup, slash, volume = text.partition("/")
+    return backup, {"volume": check_name(volume, what="volume")} if slash else {}
 
 
 @app.command("list")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of VMs' disks, as values. Each is begun, then asked for until the answer is not ``unfinished`` any more. Its
-password is for the agent alone, and in no text of it."""
+"""Backups of VMs' disks and data volumes, as values. Each is begun, then asked for until the answer is not
+``unfinished`` any more. Its password is for the agent alone, and in no text of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.actions.host_actions import DeleteVolume, HostAction
+from orchestrator.core.actions.volumes import DeleteDataVolume
 from orchestrator.core.bucket import Bucket
 
 _SLOWEST_BYTES_PER_S: Final = 20_000_000
@@ -26,9 +27,11 @@ class UsesRepository(HostAction):
     backup: str
     """Its id."""
     size_bytes: int
-    """Of the disk in it."""
+    """Of the disk in it, or of the volume."""
     bucket: Bucket | None = None
     """None: it is mounted."""
+    part: str = ""
+    """Which data volume in it, as its repository calls that; empty: the VM's disk."""
 
     @property
     def limit_s(self) -> int:
@@ -44,7 +47,7 @@ class StoreBackup(UsesRepository):
     disk: str
     """File name of the VM's disk."""
     volume: str
-    """File name of the snapshot of it."""
+    """File name of the snapshot of it; of a ``part``: of the copy of that data volume."""
     vm_name: str
     """TENANT/NAME of the VM, for whoever finds it in the repository."""
     max_bytes_per_s: int = 0
@@ -63,7 +66,7 @@ class StoreBackup(UsesRepository):
     def inverse(self) -> HostAction:
         return RemoveBackup(
             target=self.target, of_vm=self.of_vm, password=self.password, backup=self.backup,
-            size_bytes=self.size_bytes, bucket=self.bucket,
+            size_bytes=self.size_bytes, bucket=self.bucket, part=self.part,
         )  # fmt: skip
 
 
@@ -84,6 +87,19 @@ class FetchBackup(UsesRepository):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FetchVolume(UsesRepository):
+    """Make a data volume, which no VM has, of what a ``part`` of a backup holds. One that is there is left as it is."""
+
+    volume: str
+    """File name of it."""
+    volume_bytes: int
+    """What a guest sees of it: at least those of the backup."""
+
+    def inverse(self) -> HostAction:
+        return DeleteDataVolume(volume=self.volume)
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerifyBackup(UsesRepository):
     """Read all of a backup, whose pieces are compared with their digests, and throw it away."""
 
@@ -95,7 +111,8 @@ class VerifyBackup(UsesRepository):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveBackup(UsesRepository):
-    """Take a backup out of its repository, and what no other one needs. Unchanged: the host has no such repository."""
+    """Take all of a backup out of its repository, and what no other one needs. Unchanged: the host has no such
+    repository."""
 
     no_inverse = "what was in it is gone"
 
@@ -115,7 +132,7 @@ class FindRepositories(HostAction):
 @dataclass(frozen=True, kw_only=True)
 class ListBackups(UsesRepository):
     """Look which backups a repository has; the result's message is a list in JSON, of id, time in RFC 3339, size of the
-    disk in bytes and the VM's name each. ``backup`` is empty."""
+    disk in bytes, the VM's name, and of data volumes what each is called there and its size. ``backup`` is empty."""
 
     tenant: str
     """Whose, as was written there when they were made."""

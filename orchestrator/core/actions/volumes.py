@@ -129,7 +129,8 @@ class ReplaceDataVolume(LongCopy):
     volume: str
     of: str
     copy: str
-    """A copy of the other one, which is taken for it where it is there, and is gone then."""
+    """A copy of the other one, which is taken for it where it is there, and is gone then. The same as the other one:
+    what a backup held, which is in its place already if it is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)

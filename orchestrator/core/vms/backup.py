@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backup of a VM's disk, in a repository of restic, and the target that holds it: a directory that hosts mount at
-``backups/NAME`` of the agent's, or a bucket that is reached by S3. A backup belongs to its VM's tenant, and outlives
-the VM."""
+"""A backup of a VM's disk and of the data volumes that it writes, in a repository of restic, and the target that holds
+it: a directory that hosts mount at ``backups/NAME`` of the agent's, or a bucket that is reached by S3. A backup belongs
+to its VM's tenant, and outlives the VM."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final
 
 from orchestrator.core.vms.boot_check import BootOutcome
 from orchestrator.core.vms.disk_snapshot import TakenOf
+from orchestrator.core.vms.volume import name_on_hosts
 
 DIRECTORY: Final = "backups"
 """Targets are mounted below it, in the agent's directory."""
@@ -41,6 +42,24 @@ class BackupTarget:
     """Of the bucket; empty: its storage has none, or us-east-1."""
     ca: str = ""
     """Certificates in PEM that its server's is signed by; empty: those that hosts trust."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackedUpVolume:
+    """A data volume that the VM wrote when it was backed up."""
+
+    id: str
+    """Of the volume, which may be gone."""
+    name: str
+    """What it was called."""
+    size_bytes: int
+    left_out: str = ""
+    """Why the backup does not hold it; empty: it does."""
+
+    @property
+    def part(self) -> str:
+        """What the repository calls it."""
+        return name_on_hosts(self.name, self.id, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +102,13 @@ class Backup:
     """The last line that its serial console showed then; empty: it showed none."""
     unremoved_at: float | None = None
     """When its policy last failed to remove it. None: it did not."""
+    volumes: tuple[BackedUpVolume, ...] = ()
+    """Data volumes of the same moment as the disk."""
+
+    @property
+    def stored_volumes(self) -> tuple[BackedUpVolume, ...]:
+        """Those that it holds."""
+        return tuple(volume for volume in self.volumes if not volume.left_out)
 
     @property
     def full_name(self) -> str:

@@ -162,6 +162,11 @@ def id_of(on_hosts: str) -> str:
     return on_hosts.split(".")[1]
 
 
+def written(vm: Vm) -> tuple[str, ...]:
+    """What its specification calls the volumes that it does not only read."""
+    return tuple(volume for volume in vm.spec.volumes if not is_reader(volume))
+
+
 def pools_of(vm: VmShape) -> tuple[str, ...]:
     """That its disk and volumes lie in, by its specification."""
     in_pools = {vm.pool, *(pool_of(file_of(volume)) for volume in vm.volumes)}

@@ -45,6 +45,7 @@ DEFINITIONS: dict[str, Definition] = {
         disk_snapshots.COPY_VOLUME,
         backups.BACK_UP_VM,
         backups.RESTORE_BACKUP,
+        backups.FETCH_VOLUME,
         backups.VERIFY_BACKUP,
         backups.BOOT_BACKUP,
         backups.DELETE_BACKUP,

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final
+from itertools import chain, islice
+from typing import Any, Final
 
 from orchestrator.core.actions.backups import FindRepositories, ListBackups
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown
 from orchestrator.core.foreign_json import parse_json
-from orchestrator.core.names import check_name
-from orchestrator.core.vms.backup import MAX_OF_TENANT, REPOSITORY, Backup
+from orchestrator.core.names import check_name, is_uuid
+from orchestrator.core.vms.backup import MAX_OF_TENANT, REPOSITORY, BackedUpVolume, Backup
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
+from orchestrator.core.vms.volume import MAX_ATTACHED
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.backups import bucket_of, repository_of
@@ -63,17 +65,19 @@ def _rows(context: Context, vm: str) -> list[object]:
 
 
 def _record_or_none(context: Context, vm: str, row: object) -> Backup | None:
-    """Whoever had the repository's password may have put there what is none."""
+    """Whoever had the repository's password may have put there what is none. Agents of earlier versions tell no
+    volumes."""
     try:
-        return _record(context, vm, *row) if isinstance(row, list) else None
+        return _record(context, vm, row) if isinstance(row, list) else None
     except (ValueError, TypeError, OverflowError, InvalidInput):
         return None
 
 
-def _record(context: Context, vm: str, backup_id: str, made: str, size_bytes: int, vm_name: str) -> Backup:
+def _record(context: Context, vm: str, row: list[Any]) -> Backup:
     """Whether its VM ran is not written there: the less is promised. None is newer than now, whatever a clock said.
 
     :raises ValueError, TypeError, OverflowError, InvalidInput: there is no such backup"""
+    backup_id, made, size_bytes, vm_name, *volumes = row
     created_at = min(datetime.fromisoformat(made).timestamp(), context.world.clock.now())
     if REPOSITORY.fullmatch(backup_id) is None or not MIN_DISK_BYTES <= size_bytes <= MAX_DISK_BYTES or created_at < 0:
         raise ValueError(f"{backup_id!a:.40} of {size_bytes!a:.20} bytes")
@@ -81,7 +85,16 @@ def _record(context: Context, vm: str, backup_id: str, made: str, size_bytes: in
         id=backup_id, target=context.text("backup_target"), tenant=context.text("tenant"), vm=vm,
         vm_name=check_name(vm_name, what="vm"), host=context.host_name, size_bytes=int(size_bytes),
         created_at=created_at, taken_of="running",
+        volumes=tuple(_volume(*each) for each in islice(chain(*volumes), MAX_ATTACHED)),
     )  # fmt: skip
+
+
+def _volume(part: str, size_bytes: int) -> BackedUpVolume:
+    """:raises ValueError, TypeError, InvalidInput: there is no such volume"""
+    name, _, volume = part.partition(".")
+    if not is_uuid(volume) or not MIN_DISK_BYTES <= size_bytes <= MAX_DISK_BYTES:
+        raise ValueError(f"{part!a:.100} of {size_bytes!a:.20} bytes")
+    return BackedUpVolume(id=volume, name=check_name(name, what="volume"), size_bytes=int(size_bytes))
 
 
 def _new(tx: Transaction, present: Iterable[Backup]) -> list[Backup]:

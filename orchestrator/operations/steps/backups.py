@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of VMs' disks: a snapshot goes into its VM's repository, or comes out of one; read, or removed there."""
+"""Backups of VMs' disks and data volumes: a snapshot goes into its VM's repository, or comes out of one;
+read, or removed there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from orchestrator.core.actions.backups import FetchBackup, RemoveBackup, StoreBackup, VerifyBackup
+from orchestrator.core.actions.backups import FetchBackup, FetchVolume, RemoveBackup, StoreBackup, VerifyBackup
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.bucket import Bucket, BucketKeys
 from orchestrator.core.errors import Fatal, NotFound, VgpuctlError
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.backup import Backup, repository_password
+from orchestrator.core.vms.backup import BackedUpVolume, Backup, repository_password
 from orchestrator.core.vms.image import Image
 from orchestrator.core.vms.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import disk_snapshots
-from orchestrator.operations.steps.disk_snapshots import copied, file_of
+from orchestrator.operations.steps.disk_snapshots import copied, copies_of, file_of
+from orchestrator.operations.steps.volume_copies import drop, file_text, made_of
 from orchestrator.store.backups import keys_id, secret_id
 from orchestrator.store.transaction import Transaction
 
@@ -88,20 +91,59 @@ def _store(context: Context) -> str:
     with context.world.store.read() as tx:
         most = tx.backups.target(members["target"]).max_bytes_per_s
     stored = StoreBackup(disk=vm.volume, volume=file_of(context), vm_name=vm.full_name, max_bytes_per_s=most, **members)
-    message = copied(context, stored).message
-    added = int(message) if message.isdecimal() and len(message) <= _DIGITS else None
+    parts = (
+        replace(stored, volume=its.made.file, part=its.part, size_bytes=its.made.size_bytes)
+        for its in copies_of(context)
+    )
+    added: int | None = 0
+    for each in (stored, *parts):
+        grown = _bytes(copied(context, each).message)
+        added = None if added is None or grown is None else added + grown
     snapshot = next(its for its in vm.snapshots if its.id == context.text("snapshot_id"))
     taken_of, quiesced = snapshot.taken_of or "stopped", snapshot.quiesced
     context.write_at_end(lambda tx: tx.backups.stored(_id(context), taken_of, quiesced, added))
     return "" if added is None else f"{show_size(added)} added"
 
 
+def _bytes(message: str) -> int | None:
+    """That an agent says; None: it does not."""
+    return int(message) if message.isdecimal() and len(message) <= _DIGITS else None
+
+
 def _fetch(context: Context) -> str:
     vm, members = context.known_vm(), _members(context)
     fetched = FetchBackup(vm=vm.id, volume=file_of(context), disk_bytes=vm.spec.disk_bytes, **members)
     copied(context, fetched)
+    for its in copies_of(context):
+        of_part = _of_part(members, _held(context, its.part))
+        copied(context, FetchVolume(volume=its.made.file, volume_bytes=its.made.size_bytes, **of_part))
     context.write_at_end(lambda tx: tx.disk_snapshots.taken(vm.id, context.text("snapshot_id"), "stopped", None))
     return show_size(members["size_bytes"])
+
+
+def _volumes(context: Context) -> tuple[BackedUpVolume, ...]:
+    """Data volumes that it holds. :raises NotFound: ``backup.missing``"""
+    with context.world.store.read() as tx:
+        backup = tx.backups.find(_id(context))
+    if backup is None:
+        raise NotFound("backup.missing", f"there is no backup {_id(context)} any more", hint="choose another one")
+    return backup.stored_volumes
+
+
+def _held(context: Context, part: str) -> BackedUpVolume:
+    return next(volume for volume in _volumes(context) if volume.part == part)
+
+
+def _of_part(members: Mapping[str, Any], volume: BackedUpVolume) -> dict[str, Any]:
+    return {**members, "part": volume.part, "size_bytes": volume.size_bytes}
+
+
+def _fetch_volume(context: Context) -> str:
+    made, volume = made_of(context), _held(context, context.text("part"))
+    of_part = _of_part(_members(context), volume)
+    copied(context, FetchVolume(volume=made.file, volume_bytes=made.size_bytes, **of_part))
+    context.write_at_end(lambda tx: tx.volumes.made(made.id, None))
+    return show_size(volume.size_bytes)
 
 
 def fetched_disk(vm: Vm, image: Image, backup: Backup, opened: Mapping[str, Any]) -> FetchBackup:
@@ -130,9 +172,11 @@ def _drop(context: Context) -> str:
 
 def _verify(context: Context) -> str:
     members = _members(context)
-    copied(context, VerifyBackup(**members))
+    of_volumes = [_of_part(members, volume) for volume in _volumes(context)]
+    for each in (members, *of_volumes):
+        copied(context, VerifyBackup(**each))
     context.write_at_end(lambda tx: tx.backups.verified(_id(context), tx.time.mark() or context.world.clock.now()))
-    return show_size(members["size_bytes"])
+    return show_size(sum(each["size_bytes"] for each in (members, *of_volumes)))
 
 
 def _give_up_verifying(context: Context) -> None:
@@ -187,6 +231,9 @@ def inputs_of(backup: Backup) -> dict[str, object]:
 
 CLAIMED = Step(name="backup_claimed.1", title="claim room for a copy", do=_id, undo=_not_claimed)
 STORE = Step(name="store_backup.1", title="put it in the target", do=_store, undo=_not_stored, remains=_text)
+FETCH_VOLUME = Step(
+    name="fetch_volume.1", title="get it from the target", do=_fetch_volume, undo=drop, remains=file_text
+)
 FETCH = Step(
     name="fetch_backup.1", title="get it from the target", do=_fetch, undo=disk_snapshots.take_back,
     remains=disk_snapshots.file_text,

@@ -19,7 +19,7 @@ from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume
 from orchestrator.core.actions.volumes import CopyDataVolume, DeleteDataVolume, ReplaceDataVolume
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import QUIESCED, TakenOf, quiesced_of, snapshot_file
-from orchestrator.core.vms.volume import Volume
+from orchestrator.core.vms.volume import Volume, name_on_hosts
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.vm_record import as_before, say_stopped
@@ -34,9 +34,14 @@ class CopyOfVolume:
 
     made: Volume
     of: str
-    """File that is copied."""
+    """File that is copied; of a backup that is restored: what is made."""
     replaces: str = ""
     """File that the copy is put in the place of."""
+
+    @property
+    def part(self) -> str:
+        """What a backup calls the volume."""
+        return name_on_hosts(self.made.name.partition("/")[0], self.made.snapshot_of or "", None)
 
     def fields(self) -> dict[str, object]:
         """As an operation's inputs keep it."""
@@ -179,7 +184,7 @@ def _copy_back(context: Context) -> str:
         context,
         CopySnapshot(vm=vm.id, disk=vm.volume, volume=copy, of=vm.id, snapshot=file_of(context), size_bytes=size),
     )
-    for its in copies_of(context):
+    for its in (each for each in copies_of(context) if each.of != each.made.file):
         copied(context, CopyDataVolume(volume=its.made.file, of=its.of, size_bytes=its.made.size_bytes))
         size += its.made.size_bytes
     return show_size(size)
@@ -236,7 +241,7 @@ def _disk_text(context: Context) -> tuple[str, ...]:
 
 def _volumes_text(context: Context) -> tuple[str, ...]:
     files = (its.replaces for its in copies_of(context))
-    return tuple(f"data volume {file} on host {context.host_name}: as it was, or as the snapshot" for file in files)
+    return tuple(f"data volume {file} on host {context.host_name}: as it was, or as it was to be" for file in files)
 
 
 CLAIMED = Step(name="snapshot_claimed.1", title="claim the disk", do=_name, undo=not_claimed)

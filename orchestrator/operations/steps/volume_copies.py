@@ -13,53 +13,53 @@ from orchestrator.operations.step import Step
 from orchestrator.operations.steps.disk_snapshots import copied, how_quiet
 
 
-def _made(context: Context) -> Volume:
+def made_of(context: Context) -> Volume:
     return Volume.from_fields(context.inputs["made"])
 
 
 def _name(context: Context) -> str:
-    return _made(context).name
+    return made_of(context).name
 
 
 def forget(context: Context) -> None:
     """Nothing of the copy is left on the host. Gone already is fine."""
     with context.begin() as tx:
-        tx.volumes.remove(_made(context).id)
+        tx.volumes.remove(made_of(context).id)
 
 
 def _copied(context: Context) -> str | None:
     """Whether file systems were frozen."""
-    made = _made(context)
+    made = made_of(context)
     copy = CopyDataVolume(volume=made.file, of=context.text("of"), size_bytes=made.size_bytes)
     return quiesced_of(copied(context, copy).quiesced)
 
 
 def _copy(context: Context) -> str:
     _copied(context)
-    return show_size(_made(context).size_bytes)
+    return show_size(made_of(context).size_bytes)
 
 
 def _copy_and_keep(context: Context) -> str:
-    made, quiesced = _made(context), _copied(context)
+    made, quiesced = made_of(context), _copied(context)
     context.write_at_end(lambda tx: tx.volumes.made(made.id, quiesced))
     size = show_size(made.size_bytes)
     return size if quiesced is None else f"{size}, {how_quiet(quiesced)}"
 
 
-def _drop(context: Context) -> None:
-    context.perform(DeleteDataVolume(volume=_made(context).file))
+def drop(context: Context) -> None:
+    context.perform(DeleteDataVolume(volume=made_of(context).file))
 
 
 def _replace(context: Context) -> str:
-    made, file = _made(context), context.text("replaces")
+    made, file = made_of(context), context.text("replaces")
     put = ReplaceDataVolume(volume=file, of=context.text("of"), copy=made.file, size_bytes=made.size_bytes)
     copied(context, put)
     context.write_at_end(lambda tx: tx.volumes.remove(made.id))
     return show_size(made.size_bytes)
 
 
-def _file_text(context: Context) -> tuple[str, ...]:
-    return (f"data volume {_made(context).file} on host {context.host_name}",)
+def file_text(context: Context) -> tuple[str, ...]:
+    return (f"data volume {made_of(context).file} on host {context.host_name}",)
 
 
 def _replaced_text(context: Context) -> tuple[str, ...]:
@@ -68,8 +68,8 @@ def _replaced_text(context: Context) -> tuple[str, ...]:
 
 
 CLAIMED = Step(name="volume_copy_claimed.1", title="claim the disk", do=_name, undo=forget)
-COPY = Step(name="copy_volume.1", title="copy the volume", do=_copy_and_keep, undo=_drop, remains=_file_text)
-COPY_BACK = Step(name="copy_volume_back.1", title="copy the snapshot", do=_copy, undo=_drop, remains=_file_text)
+COPY = Step(name="copy_volume.1", title="copy the volume", do=_copy_and_keep, undo=drop, remains=file_text)
+COPY_BACK = Step(name="copy_volume_back.1", title="copy the snapshot", do=_copy, undo=drop, remains=file_text)
 COPIED = Step(name="volume_copied.1", title="go on to the end", do=_name, undo=lambda _: None)
 """From here it is not cancelled: the volume may be replaced."""
 REPLACE = Step(

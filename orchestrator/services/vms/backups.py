@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of VMs' disks, and the targets that hold them."""
+"""Backups of VMs' disks and data volumes, and the targets that hold them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from orchestrator.core.bucket import Bucket, BucketKeys, check_bucket_url
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
-from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, Backup, BackupTarget
+from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, BackedUpVolume, Backup, BackupTarget
 from orchestrator.core.vms.backup_policy import BackupPolicy
 from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import id_of, written
 from orchestrator.operations.steps.backups import inputs_of
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
@@ -24,7 +25,7 @@ from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import Started
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state, known_vm
-from orchestrator.services.vms.disk_snapshots import VmSnapshots
+from orchestrator.services.vms.disk_snapshots import VmSnapshots, inputs_of_copies
 from orchestrator.services.vms.known_backups import check_finished, check_not_going, check_unread, known_backup
 from orchestrator.services.vms.planning import Planner
 from orchestrator.services.vms.vm_volumes import check_may_change
@@ -118,6 +119,19 @@ class BackupTargets:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WantedBackup:
+    """How a VM is to be backed up."""
+
+    target: str
+    at: float
+    """When it is asked for."""
+    policy: BackupPolicy | None = None
+    """What asks for it; None: somebody does."""
+    volumes: bool = True
+    """With the data volumes that the VM writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class VmBackups:
     """While one is made its VM holds room for a snapshot, while one is restored for two."""
 
@@ -137,42 +151,49 @@ class VmBackups:
         with self.store.read() as tx:
             return known_backup(tx, tenant, backup_id)
 
-    def run(self, tenant: str, vm_name: str, target: str | None) -> Started:
-        """Of one that runs, or is stopped. ``target``: None: the only one.
+    def run(self, tenant: str, vm_name: str, target: str | None, *, volumes: bool = True) -> Started:
+        """Of one that runs, or is stopped. ``target``: None: the only one; ``volumes``: with those that it writes.
 
         :raises NotFound: ``vm.unknown``, ``backup.target_unknown``
         :raises InvalidInput: ``backup.which_target``; :raises Conflict: ``backup.too_many``, and as a snapshot's
-        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+        :raises QuotaExceeded: ``quota.exceeded``
+        :raises NoCapacity: ``host.disk``, ``volume.no_capacity``, ``pool.full``"""
         with self.planner.index.current() as fleet, self.store.begin() as tx:
             vm, to = known_vm(tx, tenant, vm_name), known_target(tx, target)
-            started = self.begin_run(tx, fleet, vm, to, at=self.planner.clock.now())
+            wanted = WantedBackup(target=to, at=self.planner.clock.now(), volumes=volumes)
+            started = self.begin_run(tx, fleet, vm, wanted)
         return self._submitted(started)
 
-    def begin_run(
-        self, tx: Transaction, fleet: FleetIndex, vm: Vm, target: str, *, at: float, policy: BackupPolicy | None = None
-    ) -> Started:
-        """Nothing is submitted. ``at``: when it is asked for; ``policy``: what asks for it.
+    def begin_run(self, tx: Transaction, fleet: FleetIndex, vm: Vm, wanted: WantedBackup) -> Started:
+        """Nothing is submitted.
 
         :raises: as :meth:`run`"""
+        policy = wanted.policy
         check_may_change(vm)
         check_settled(tx, vm)
         made = Backup(
-            id=self.planner.ids.new_uuid(), target=target, tenant=vm.spec.tenant, vm=vm.id, vm_name=vm.spec.name,
-            host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=at, policy=None if policy is None else policy.name,
-            image=vm.spec.image,
+            id=self.planner.ids.new_uuid(), target=wanted.target, tenant=vm.spec.tenant, vm=vm.id, vm_name=vm.spec.name,
+            host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=wanted.at, image=vm.spec.image,
+            policy=None if policy is None else policy.name, volumes=_volumes_of(tx, vm) if wanted.volumes else (),
         )  # fmt: skip
         _check_one_more(tx, vm, policy)
-        vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{made.id[:8]}")
+        name, held = f"backup-{made.id[:8]}", {volume.id for volume in made.stored_volumes}
+        of = [volume for volume in written(vm) if id_of(volume) in held]
+        copies = self._snapshots.of_volumes.with_disk(tx, vm, name, of)
+        vm, snapshot = self._snapshots.claim(tx, fleet, vm, name, copies)
         tx.backups.add(made)
-        return self._snapshots.begin(tx, "back_up_vm", vm, snapshot, inputs_of(made), audited=made.id)
+        inputs = {**inputs_of(made), **inputs_of_copies(copies)}
+        return self._snapshots.begin(tx, "back_up_vm", vm, snapshot, inputs, audited=made.id)
 
-    def restore(self, tenant: str, backup_id: str, vm_name: str) -> Started:
-        """In the place of the disk of any stopped VM of the tenant that is large enough.
+    def restore(self, tenant: str, backup_id: str, vm_name: str, *, volumes: bool = True) -> Started:
+        """In the place of the disk of any stopped VM of the tenant that is large enough. ``volumes``: and of the data
+        volumes that it holds, all of which that VM has.
 
         :raises NotFound: ``vm.unknown``, ``backup.unknown``
         :raises Conflict: ``backup.unfinished``, ``backup.in_use``, ``backup.larger``, ``vm.busy``: it runs; and as a
-            snapshot's
-        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``host.disk``"""
+            snapshot's; ``volume.not_attached``, ``volume.busy``
+        :raises QuotaExceeded: ``quota.exceeded``
+        :raises NoCapacity: ``host.disk``, ``volume.no_capacity``, ``pool.full``"""
         with self.planner.index.current() as fleet, self.store.begin() as tx:
             vm, backup = known_vm(tx, tenant, vm_name), known_backup(tx, tenant, backup_id)
             check_finished(backup)
@@ -184,9 +205,10 @@ class VmBackups:
                 size = show_size(backup.size_bytes)
                 hint = f"make a VM with a disk of {size}, stopped, and restore it there"
                 raise Conflict("backup.larger", f"the backup is of a disk of {size}, VM {vm_name} has less", hint=hint)
+            copies = self._snapshots.of_volumes.to_fetch(tx, vm, backup) if volumes else ()
             vm, snapshot = self._snapshots.claim(tx, fleet, vm, f"backup-{backup.id[:8]}")
             vm, copy = self._snapshots.claim_copy(tx, fleet, vm)
-            inputs = {**inputs_of(backup), "copy_id": copy.id}
+            inputs = {**inputs_of(backup), "copy_id": copy.id, **inputs_of_copies(copies)}
             started = self._snapshots.begin(tx, "restore_backup", vm, snapshot, inputs, audited=backup.id)
         return self._submitted(started)
 
@@ -283,6 +305,18 @@ def _check_ca(ca: str) -> None:
     except (ssl.SSLError, ValueError) as error:
         hint = "--ca-file takes PEM: -----BEGIN CERTIFICATE----- and what follows"
         raise InvalidInput("backup.ca_invalid", "these are no certificates to trust", hint=hint) from error
+
+
+def _volumes_of(tx: Transaction, vm: Vm) -> tuple[BackedUpVolume, ...]:
+    """That it writes. What QEMU copies of one that is encrypted is not: it is left out."""
+    known = [volume for item in written(vm) if (volume := tx.volumes.find_id(id_of(item))) is not None]
+    return tuple(
+        BackedUpVolume(
+            id=volume.id, name=volume.name, size_bytes=volume.size_bytes,
+            left_out="encrypted" if volume.encrypted else "",
+        )
+        for volume in known
+    )  # fmt: skip
 
 
 def _check_one_more(tx: Transaction, vm: Vm, policy: BackupPolicy | None) -> None:

@@ -12,6 +12,7 @@ from orchestrator.core.units import show_size
 from orchestrator.core.vms.disk_snapshot import MAX_OF_VM, DiskSnapshot, find_snapshot
 from orchestrator.core.vms.image import check_one_more, stored_name
 from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import written
 from orchestrator.operations.steps.disk_snapshots import CopyOfVolume
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
@@ -42,7 +43,7 @@ class VmSnapshots:
             return known_vm(tx, tenant, vm_name).snapshots
 
     @property
-    def _of_volumes(self) -> VolumeSnapshots:
+    def of_volumes(self) -> VolumeSnapshots:
         return VolumeSnapshots(volumes=VolumeService(store=self.store, engine=self.engine, planner=self.planner))
 
     def create(self, tenant: str, vm_name: str, name: str, *, volumes: bool = False) -> Started:
@@ -58,9 +59,9 @@ class VmSnapshots:
             vm = known_vm(tx, tenant, vm_name)
             check_may_change(vm)
             check_settled(tx, vm)
-            copies = self._of_volumes.with_disk(tx, vm, name) if volumes else ()
+            copies = self.of_volumes.with_disk(tx, vm, name, written(vm)) if volumes else ()
             vm, made = self.claim(tx, fleet, vm, name, copies)
-            started = self.begin(tx, "create_snapshot", vm, made, _inputs(copies))
+            started = self.begin(tx, "create_snapshot", vm, made, inputs_of_copies(copies))
         return self._submitted(started)
 
     def claim(
@@ -107,8 +108,8 @@ class VmSnapshots:
             vm = known_vm(tx, tenant, vm_name)
             snapshot = find_snapshot(vm.snapshots, name, vm.spec.name)
             check_settled(tx, vm)
-            copies = self._of_volumes.to_delete(tx, snapshot)
-            started = self.begin(tx, "delete_snapshot", vm, snapshot, _inputs(copies))
+            copies = self.of_volumes.to_delete(tx, snapshot)
+            started = self.begin(tx, "delete_snapshot", vm, snapshot, inputs_of_copies(copies))
         return self._submitted(started)
 
     def restore(self, tenant: str, vm_name: str, name: str) -> Started:
@@ -126,9 +127,9 @@ class VmSnapshots:
             check_state(vm, "stopped")
             check_idle(tx, vm)
             snapshot = taken_snapshot(vm, name)
-            copies = self._of_volumes.to_put_back(tx, vm, snapshot)
+            copies = self.of_volumes.to_put_back(tx, vm, snapshot)
             vm, copy = self.claim_copy(tx, fleet, vm)
-            started = self.begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id, **_inputs(copies)})
+            started = self.begin(tx, "restore_snapshot", vm, snapshot, {"copy_id": copy.id, **inputs_of_copies(copies)})
         return self._submitted(started)
 
     def image(self, tenant: str, vm_name: str, name: str, image: str) -> Started:
@@ -165,7 +166,7 @@ class VmSnapshots:
         return started
 
 
-def _inputs(copies: tuple[CopyOfVolume, ...]) -> dict[str, object]:
+def inputs_of_copies(copies: tuple[CopyOfVolume, ...]) -> dict[str, object]:
     """Of an operation. ``copy_ids``: for who looks for the operation by one of them."""
     if not copies:
         return {}

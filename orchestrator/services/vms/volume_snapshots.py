@@ -4,15 +4,17 @@ file and delete of one, on the same host or in the same pool."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.names import check_name, near
 from orchestrator.core.units import show_size
+from orchestrator.core.vms.backup import BackedUpVolume, Backup
 from orchestrator.core.vms.disk_snapshot import DiskSnapshot
 from orchestrator.core.vms.vm import Vm
-from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume, id_of, is_reader, short_of
+from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume, id_of, short_of
 from orchestrator.operations.steps.disk_snapshots import CopyOfVolume
 from orchestrator.services.begin import held_by, new_operation, record
 from orchestrator.services.messages import Started
@@ -81,9 +83,7 @@ class VolumeSnapshots:
             if vm is not None:
                 check_state(vm, "stopped")
                 check_idle(tx, vm)
-            made = self._snapshot(volume, "")
-            check_pool_has(tx, made.pool, made.size_bytes)
-            self._add(tx, made)
+            made = self._replacing(tx, volume)
             files: dict[str, object] = {"of": source.file, "replaces": volume.file}
             started = self._begin(tx, "restore_volume_snapshot", vm or volume, host, made, files)
         return self._submitted(started)
@@ -117,9 +117,10 @@ class VolumeSnapshots:
             started = self._begin(tx, "copy_volume", made, source.host or host, made, {"of": source.file})
         return self._submitted(started)
 
-    def with_disk(self, tx: Transaction, vm: Vm, snapshot: str) -> tuple[CopyOfVolume, ...]:
-        """One of each data volume that the VM writes, which is still to be taken. Raises as :meth:`create`."""
-        return tuple(self._claimed(tx, short_of(item), vm, snapshot) for item in vm.spec.volumes if not is_reader(item))
+    def with_disk(self, tx: Transaction, vm: Vm, snapshot: str, of: Iterable[str]) -> tuple[CopyOfVolume, ...]:
+        """One of each, which is still to be taken. ``of``: data volumes that the VM writes, as its specification calls
+        them. Raises as :meth:`create`."""
+        return tuple(self._claimed(tx, short_of(item), vm, snapshot) for item in of)
 
     def _claimed(self, tx: Transaction, name: str, vm: Vm, snapshot: str) -> CopyOfVolume:
         volume, _ = _known(tx, vm.spec.tenant, name)
@@ -140,10 +141,32 @@ class VolumeSnapshots:
         if has is None or has.id != vm.id:
             hint = f"'vgpuctl volume attach {name} {vm.spec.name} --tenant {vm.spec.tenant}' attaches it"
             raise Conflict("volume.not_attached", f"volume {name} is not attached to VM {vm.spec.name}", hint=hint)
-        source, made = _taken(tx, volume, snapshot), self._snapshot(volume, "")
+        source, made = _taken(tx, volume, snapshot), self._replacing(tx, volume)
+        return CopyOfVolume(made, source.file, volume.file)
+
+    def to_fetch(self, tx: Transaction, vm: Vm, backup: Backup) -> tuple[CopyOfVolume, ...]:
+        """Room for what is put in the place of the volumes that it holds. Raises as :meth:`to_put_back`."""
+        return tuple(self._fetched(tx, vm, backup, each) for each in backup.stored_volumes)
+
+    def _fetched(self, tx: Transaction, vm: Vm, backup: Backup, held: BackedUpVolume) -> CopyOfVolume:
+        volume, tenant = tx.volumes.find_id(held.id), vm.spec.tenant
+        if volume is None or volume.vm != vm.id:
+            hint = (
+                f"'vgpuctl backup restore {vm.spec.name} {backup.id} --no-volumes --tenant {tenant}' leaves them out, "
+                f"'vgpuctl volume create NAME --from-backup {backup.id}/{held.name} --tenant {tenant}' makes a new one"
+            )
+            words = f"volume {held.name}, which backup {backup.id} holds, is not attached to VM {vm.spec.name}"
+            raise Conflict("volume.not_attached", words, hint=hint)
+        _known(tx, volume.tenant, volume.name)
+        made = self._replacing(tx, volume)
+        return CopyOfVolume(made, made.file, volume.file)
+
+    def _replacing(self, tx: Transaction, volume: Volume) -> Volume:
+        """Raises as :meth:`restore`."""
+        made = self._snapshot(volume, "")
         check_pool_has(tx, made.pool, made.size_bytes)
         self._add(tx, made)
-        return CopyOfVolume(made, source.file, volume.file)
+        return made
 
     def to_delete(self, tx: Transaction, snapshot: DiskSnapshot) -> tuple[CopyOfVolume, ...]:
         """Those that were taken with it, which nothing reads now, nor from now on.

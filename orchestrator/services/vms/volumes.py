@@ -48,7 +48,7 @@ from orchestrator.services.vms.volume_claims import (
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
-_NO_LIMITS: Final = DiskLimits()
+NO_LIMITS: Final = DiskLimits()
 _HAS_FILE: Final = frozenset({"ready", "copying"})
 """States in which a host may have one."""
 
@@ -66,7 +66,7 @@ class VolumeInfo:
 class VolumeTraits:
     """Of a new volume, beside its size and place."""
 
-    limits: DiskLimits = _NO_LIMITS
+    limits: DiskLimits = NO_LIMITS
     encrypted: bool = False
 
 
@@ -110,7 +110,7 @@ class VolumeService:
                 and _is_same(existing, size_bytes, host, pool and (in_pool or NO_POOL))
             ):
                 return _info(tx, existing)
-            _check_not_kept(tx, tenant, host)
+            check_not_kept(tx, tenant, host)
             volume = Volume(
                 id=self.planner.ids.new_uuid(), tenant=tenant, name=name, size_bytes=size_bytes, host=host,
                 vm=None, state="new", created_at=self.planner.clock.now(), pool=in_pool,
@@ -338,7 +338,7 @@ class VolumeService:
         )
 
 
-def _check_not_kept(tx: Transaction, tenant: str, host: str | None) -> None:
+def check_not_kept(tx: Transaction, tenant: str, host: str | None) -> None:
     keeper = None if host is None else kept_from(tx.hosts.get(host).labels, tenant)
     if keeper is not None:
         raise NoCapacity(
@@ -379,7 +379,7 @@ def _is_same(existing: Volume, size_bytes: int, host: str | None, pool: str | No
 
 def _has(existing: Volume, traits: VolumeTraits) -> bool:
     """Limits that nobody asks for may be any."""
-    return traits.limits in {_NO_LIMITS, existing.limits} and existing.encrypted == traits.encrypted
+    return traits.limits in {NO_LIMITS, existing.limits} and existing.encrypted == traits.encrypted
 
 
 def _growing(tx: Transaction, volume: Volume) -> str | None:

@@ -111,6 +111,9 @@ _TENANT: Final = Typed("tenant", "Tenant")
 _VM: Final = Typed("vm", "VM")
 _READ_ONLY: Final = "read-only"
 _AND_VOLUMES: Final = "its disk and data volumes"
+_OF_VOLUMES: Final = Typed(
+    "volumes", "Of", lambda text: text == _AND_VOLUMES, (_AND_VOLUMES, "its disk"), required=False
+)
 
 
 def _deletion(name: str, route: str, text: str = "Delete", **more: Any) -> ListAct:
@@ -190,16 +193,24 @@ LIST_ACTS: Final[dict[str, tuple[ListAct, ...]]] = {
             "new",
             "New backup",
             "POST /v1/backups",
-            (_VM, _TENANT, Typed("target", "Target; empty: the only one", required=False)),
+            (_VM, _TENANT, Typed("target", "Target; empty: the only one", required=False), _OF_VOLUMES),
             of_list=True,
         ),
         ListAct(
             "restore",
             "Put back into a stopped VM",
             "POST /v1/backups/{id}/restore",
-            (_VM,),
+            (_VM, _OF_VOLUMES),
             ("tenant",),
             shown=_is_taken,
+        ),
+        ListAct(
+            "volume",
+            "Make a data volume of one in it",
+            "POST /v1/backups/{id}/volume",
+            (Typed("name", "Name of the new one"), Typed("volume", "Which one; empty: the only one", required=False)),
+            ("tenant",),
+            shown=lambda row: _is_taken(row) and any(not volume["left_out"] for volume in row["volumes"]),
         ),
         ListAct("verify", "Verify", "POST /v1/backups/{id}/verify", query=("tenant",), shown=_is_taken),
         ListAct(

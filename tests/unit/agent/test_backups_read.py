@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.images import repository as agent_repository
-from orchestrator.agent.images.repository import MountedRepository, Repository
+from orchestrator.agent.images.repository import DISK, MountedRepository, Repository
 from orchestrator.agent.process import Finished, pour
 from orchestrator.core.errors import Fatal, Retryable
 
@@ -27,9 +27,9 @@ def repository(tmp_path: Path) -> Repository:
     file, drawn = tmp_path / "disk", random.Random(7)
     first = [drawn.randbytes(MIB) for _ in range(40)]
     file.write_bytes(b"".join(first))
-    made.add(file, ("first",), 0)
+    made.add(file, DISK, ("first",), 0)
     file.write_bytes(b"".join(first[20:]))
-    made.add(file, ("second",), 0)
+    made.add(file, DISK, ("second",), 0)
     return made
 
 
@@ -47,7 +47,7 @@ def test_what_is_removed_meanwhile_takes_nothing_from_a_backup_that_is_read(
                 refused.append(error.code)
         read.extend(piece)
 
-    repository.read("second", take)
+    repository.read("second", DISK, take)
     assert bytes(read) == (tmp_path / "disk").read_bytes()
     assert refused == ["backup.busy"]
     assert repository.remove("first")
@@ -63,7 +63,7 @@ def test_of_a_target_that_no_lock_can_be_written_to_it_is_read_all_the_same(
 
     read = bytearray()
     monkeypatch.setattr(agent_repository, "pour", full)
-    repository.read("second", read.extend)
+    repository.read("second", DISK, read.extend)
     assert bytes(read) == (tmp_path / "disk").read_bytes()
 
 

@@ -26,7 +26,7 @@ def check_found(site: Site, **members: Any) -> None:
     assert json.loads(site.bench.do(find).message) == [site.bench.vm]
     lists = ListBackups(tenant="default", **{**site.members(0), "backup": "", "size_bytes": 0})
     found = json.loads(site.do(lists))
-    assert [(backup, size, name) for backup, _, size, name in found] == [
+    assert [(backup, size, name) for backup, _, size, name, _ in found] == [
         (f"{number:036}", SIZE, "train") for number in (1, 2)
     ]
     made = [datetime.fromisoformat(when).timestamp() for _, when, *_ in found]
