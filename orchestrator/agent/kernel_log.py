@@ -15,16 +15,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.machine import boot_id, driver_epoch
-from orchestrator.agent.sysfs.pci import gpu_drivers
+from orchestrator.agent.sysfs.pci import gpu_drivers, physical_gpu
 from orchestrator.core.errors import Fatal
 from orchestrator.core.gpu.health import MAX_SIGNALS, GpuSignal
-from orchestrator.core.gpu.kernel_lines import MAX_PLACES, LoggedSignals, parse_line
+from orchestrator.core.gpu.kernel_lines import MAX_PLACES, KernelLine, LoggedSignals, parse_line
 
 _KEY: Final = "kernel log"
 _RECORD_BYTES: Final = 8192
@@ -70,8 +70,11 @@ class KernelLog:
         if line is None:
             return False
         name = "" if line.signal is None else line.signal.name
-        if name.startswith("aer-") and not self._is_gpu(line.place):
-            return False  # vfio-pci has other devices, too
+        if name.startswith("aer-"):
+            gpu = physical_gpu(self._paths, line.place)
+            if not self._is_gpu(gpu) or (gpu != line.place and name != "aer-fatal"):
+                return False  # vfio-pci has other devices, too
+            line = _of_gpu(line, gpu)
         if name.startswith("xid-"):
             self._count(line.place, int(name.removeprefix("xid-")))
         return self._logged.take(line)
@@ -117,6 +120,13 @@ class KernelLog:
         }  # fmt: skip
         with suppress(Fatal):  # a disk that cannot be written to costs no observation
             self._ledger.claim(_KEY, "", detail=json.dumps(document, separators=(",", ":")))
+
+
+def _of_gpu(line: KernelLine, gpu: str) -> KernelLine:
+    """What is said of a virtual function is told of its ``gpu``, and of that function alone."""
+    if line.signal is None or line.place == gpu:
+        return line
+    return KernelLine(gpu, replace(line.signal, function=line.place))
 
 
 def _kept(paths: Paths, ledger: Ledger) -> tuple[int, LoggedSignals]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.core.gpu.health import MISSING, SEVERAL, GpuFault, GpuSignal, faults_of
+from orchestrator.core.gpu.health import FUNCTIONS, MISSING, SEVERAL, GpuFault, GpuSignal, faults_of
 from orchestrator.core.gpu.health_states import (
     BREAKER_WITHIN_S,
     CLOSED,
@@ -19,6 +19,7 @@ from orchestrator.core.gpu.health_states import (
     is_new_fall,
     next_health,
     trips,
+    with_function,
     with_word,
 )
 from orchestrator.core.hosts.host import Host
@@ -27,10 +28,14 @@ from orchestrator.core.vms.vm import Vm
 from orchestrator.store.transaction import Transaction
 
 ACTOR: Final = "health"
+MAX_FUNCTIONS: Final = 256
+"""Of one GPU of which anything is remembered: a host that lies fills no table."""
 
 
 def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) -> None:
-    """Bring each managed GPU into the state that ``snapshot`` means. ``host``: as it is stored now."""
+    """Bring each managed GPU, and each of their virtual functions, into the state that ``snapshot`` means. ``host``: as
+    it is stored now."""
+    host = _with_functions(tx, host, snapshot, now)
     of_site: _Falls | None = None
     unreadable = {gpu.address for gpu in snapshot.gpus if gpu.problems}
     for address in host.managed_gpus:
@@ -46,20 +51,47 @@ def judge_gpus(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) 
             may_close = of_site.may_close(tx.gpu_health.model(host.name, address), before)
         after = next_health(before, faults, now, may_close=may_close)
         if after != before:
-            _put(tx, host.name, address, before, after, now)
+            _put(tx, host, address, address, after, now)
+
+
+def _with_functions(tx: Transaction, host: Host, snapshot: HostSnapshot, now: float) -> Host:
+    """As it is stored once each virtual function is judged by what is told of it alone. What cannot be read of a GPU
+    need not be over."""
+    for gpu in snapshot.gpus:
+        if gpu.address not in host.managed_gpus or gpu.problems:
+            continue
+        known = (host.health_of(gpu.address) or GpuHealth()).functions
+        of_gpu = {part.address for part in gpu.parents if part.is_vf} & {signal.function for signal in gpu.signals}
+        for function in sorted(of_gpu | {address for address, _ in known[:MAX_FUNCTIONS]}):
+            before = host.health_of(function)
+            may_close = tx.gpu_health.breaker().opened is None
+            after = next_health(before, gpu_faults(tx, host, snapshot, function), now, may_close=may_close)
+            if after != before:
+                _put(tx, host, gpu.address, function, after, now)
+                host = tx.hosts.get(host.name)
+    return host
 
 
 def gpu_faults(tx: Transaction, host: Host, snapshot: HostSnapshot, address: str) -> tuple[GpuFault, ...]:
-    """The worst first."""
-    seen = next((gpu for gpu in snapshot.gpus if gpu.address == address), None)
-    health = host.health_of(address)
-    words = () if health is None else tuple(word.signal for word in health.words)
-    signals = ((GpuSignal(name=MISSING),) if seen is None else seen.signals) + words
+    """Of a GPU, or of one of its virtual functions, the worst first."""
+    signals = signals_of(host, snapshot, address)
     if not signals:
         return ()
     several = any(len(signal.pids) >= SEVERAL for signal in signals)
     vms = len(users_of_gpu(tx, host.name, address)) if several else 0
     return faults_of(signals, shipped().signal_meanings, vms=vms)
+
+
+def signals_of(host: Host, snapshot: HostSnapshot, address: str) -> tuple[GpuSignal, ...]:
+    """All that is told of a GPU and not of one virtual function of it alone, or of that function."""
+    if address not in host.managed_gpus:
+        return tuple(signal for gpu in snapshot.gpus for signal in gpu.signals if signal.function == address)
+    seen = next((gpu for gpu in snapshot.gpus if gpu.address == address), None)
+    of_gpu = [GpuSignal(name=MISSING)] if seen is None else [signal for signal in seen.signals if not signal.function]
+    health = host.health_of(address) or GpuHealth()
+    if len(health.closed_functions) >= SEVERAL:
+        of_gpu.append(GpuSignal(name=FUNCTIONS, text=", ".join(list(health.closed_functions)[:SEVERAL])))
+    return (*of_gpu, *(word.signal for word in health.words))
 
 
 def hear_tenant(tx: Transaction, vm: Vm, text: str, now: float) -> None:
@@ -108,16 +140,27 @@ class _Falls:
         return True
 
 
-def _put(tx: Transaction, host: str, gpu: str, before: GpuHealth | None, after: GpuHealth | None, now: float) -> None:
+def _put(tx: Transaction, host: Host, gpu: str, address: str, after: GpuHealth | None, now: float) -> None:
+    """``address``: of the GPU or of a virtual function of it. ``host``: as it is stored now."""
+    before = host.health_of(address)
     was = "healthy" if before is None else before.state
     state = "healthy" if after is None else after.state
-    tx.gpu_health.put(host, gpu, after, changed=was != state)
+    put_health(tx, host, gpu, address, after, changed=was != state)
     if after is not None and state in CLOSED and was != state:
-        users = ", ".join(users_of_gpu(tx, host, gpu)) or "no VM"  # for who asks later whose results may be wrong
+        users = ", ".join(users_of_gpu(tx, host.name, address)) or "no VM"  # for who asks whose results may be wrong
         outcome = f"{after.cause}; on it: {users}"
-        tx.audit.append(at=now, actor=ACTOR, action=f"gpu_{state}", subject=f"{host}/{gpu}", outcome=outcome)
+        tx.audit.append(at=now, actor=ACTOR, action=f"gpu_{state}", subject=f"{host.name}/{address}", outcome=outcome)
 
 
 def users_of_gpu(tx: Transaction, host: str, gpu: str) -> tuple[str, ...]:
     """``tenant/name`` of the VMs with a place on it, running or not."""
     return tuple(sorted(vm.full_name for vm in tx.vms.list(host=host) if vm.has_place_on(gpu)))
+
+
+def put_health(tx: Transaction, host: Host, gpu: str, address: str, health: GpuHealth | None, *, changed: bool) -> None:
+    """``address``: of the GPU, or of one of its virtual functions. ``host``: as it is stored now."""
+    if address == gpu:
+        tx.gpu_health.put(host.name, gpu, health, changed=changed)
+    else:
+        whole = with_function(host.health_of(gpu), address, health)
+        tx.gpu_health.put(host.name, gpu, whole, changed=changed, function=address)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Table, bindparam, delete, insert, select, update
 
-from orchestrator.core.actions.gpu_cards import GpuCard, moved_device
+from orchestrator.core.actions.gpu_cards import GpuCard, moved_device, moved_function
 from orchestrator.store.cleanings import Cleanings
 from orchestrator.store.rows import VM_COLUMNS, vm_of
 from orchestrator.store.statements import Statements
@@ -79,7 +79,7 @@ class Cards:
         self._db.execute(delete(gpus).where(gpus.c.host == host, gpus.c.address.in_(new)))
         for (table, column), rows in zip(_BY_GPU, reversed(removed), strict=True):
             if rows:
-                self._db.execute(insert(table), [{**row, column: moved[row[column]]} for row in rows])
+                self._db.execute(insert(table), [_moved_row(row, column, moved[row[column]]) for row in rows])
         self._move_devices(host, moved)
         Cleanings(self._db, self._usage).follow_cards(host, moved)
 
@@ -102,6 +102,15 @@ class Cards:
             if after[vm.id] != vm.devices:
                 devices = [asdict(device) for device in after[vm.id]]
                 self._db.execute(update(vms).where(vms.c.id == vm.id).values(devices=devices))
+
+
+def _moved_row(row: dict[str, Any], column: str, address: str) -> dict[str, Any]:
+    """With the addresses of those functions whose health is known, where the row has it."""
+    moved = {**row, column: address}
+    if row.get("health"):
+        functions = [[moved_function(at, row[column], address), its] for at, its in row["health"].get("functions", ())]
+        moved["health"] = {**row["health"], "functions": functions}
+    return moved
 
 
 def _row(host: str, card: GpuCard) -> dict[str, Any]:

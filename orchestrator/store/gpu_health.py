@@ -44,14 +44,16 @@ class GpuHealths:
         self._db, self._usage, self._events = db, usage, events
         self._meta = Meta(db)
 
-    def put(self, host: str, gpu: str, health: GpuHealth | None, *, changed: bool) -> None:
-        """``changed``: its state has, so placement and whoever watches are told."""
+    def put(self, host: str, gpu: str, health: GpuHealth | None, *, changed: bool, function: str | None = None) -> None:
+        """``changed``: its state has, so placement and whoever watches are told; the state of that ``function`` of the
+        GPU, where one is named."""
         stored = None if health is None else asdict(health)
         self._db.execute(_PUT, {"its_host": host, "its_address": gpu, "health": stored})
         self._usage.touch(host)
         if changed:
-            state = "healthy" if health is None else health.state
-            self._events.note("gpu", f"{host}/{gpu}", "health", host=host, state=state)
+            about = health if health is None or function is None else dict(health.functions).get(function)
+            state = "healthy" if about is None else about.state
+            self._events.note("gpu", f"{host}/{function or gpu}", "health", host=host, state=state)
 
     def keep_quarantines(self, host: str) -> None:
         """Of a host whose GPUs, or some, are about to be forgotten: a person's word holds for the card, wherever it

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Select, String, cast, exists, false, func, insert, select, update
+from sqlalchemy import Select, String, cast, exists, false, func, insert, or_, select, update
 
 from orchestrator.core.maintenance.maintenance import ENDED, UNDER_WAY, HostTurn, Maintenance, is_over, turn_on
 from orchestrator.core.vms.lease import show_moment
 from orchestrator.store.events import Events
 from orchestrator.store.statements import Precompiled, Statements
-from orchestrator.store.tables import maintenances, observations, slot_claims, vms
+from orchestrator.store.tables import function_claims, maintenances, observations, slot_claims, vms
 
 _MAINTENANCE: Final = TypeAdapter(Maintenance)
 _NEWEST_FIRST: Final = select(maintenances.c.document).order_by(maintenances.c.created_at.desc())
@@ -77,7 +77,9 @@ class Maintenances:
             counts.update(move.name.partition("/")[0] for move in maintenance.moves if move.source in wanted)
             on = on.where(false())
         if maintenance.gpu is not None:
-            on = on.where(exists().where(slot_claims.c.vm == vms.c.id, slot_claims.c.gpu == maintenance.gpu))
+            of_gpu = exists().where(slot_claims.c.vm == vms.c.id, slot_claims.c.gpu == maintenance.gpu)
+            is_function = function_claims.c.function == maintenance.gpu
+            on = on.where(or_(of_gpu, exists().where(function_claims.c.vm == vms.c.id, is_function)))
         for tenant, host, count in self._db.execute(on.where(vms.c.host == hosts[0]) if len(hosts) == 1 else on):
             counts[tenant] += count if host in wanted else 0
         planned = {

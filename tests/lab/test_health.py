@@ -113,3 +113,27 @@ def test_each_signal_brings_its_gpu_into_its_state_within_a_minute_and_lets_it_o
         assert (over["state"], over["signals"]) == ("watch", []), f"{signal}: {over}"
         product.ok("health", "return", enrolled.name, gpu, "--reason", "it was a test")  # else three close it for good
     assert enrolled.running_since("beside") == started, "the VM beside runs on"
+
+
+@pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
+def test_a_fatal_error_of_a_virtual_function_closes_that_one_alone(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    product.ok(*enrolled.request("ill"))
+    device = product.json("show-vm", "ill")["devices"][0]
+    gpu, function = device["gpu"], device["parent"]
+    enrolled.shell(f"echo '{_AER.format(gpu=function, severity='Fatal')}' >/dev/kmsg")
+    deadline = time.monotonic() + 60
+    while _state(enrolled, function) != "unfit":
+        assert time.monotonic() < deadline, product.run("health", "show").out
+        time.sleep(2)
+    assert _state(enrolled, gpu) == "healthy"
+    product.ok(*enrolled.request("beside", "--gpu", gpu))
+    product.ok("stop-vm", "ill")
+    product.ok("start-vm", "ill")
+    functions = {product.json("show-vm", name)["devices"][0]["parent"] for name in ("ill", "beside")}
+    assert len(functions - {function}) == 2, "each has another one"
+    product.ok("delete-vm", "ill", "beside", "--yes")
+    enrolled.shell(f"echo vgpuctl: GPU {gpu} was reset >/dev/kmsg")
+    product.run("doctor")
+    assert _state(enrolled, function) == "watch"
+    product.ok("health", "return", enrolled.name, function, "--reason", "it was a test")

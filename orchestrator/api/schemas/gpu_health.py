@@ -52,14 +52,16 @@ class GpuSignalAnswer(AnswerBody, copies=GpuSignal, without={"pids"}):
 class GpuHealthAnswer(
     AnswerBody,
     copies=GpuHealth,
-    without={"falls", "noted", "waived", "mends", "spared", "words", "failed_boot", "joining_since"},
+    without={"falls", "noted", "waived", "mends", "spared", "words", "failed_boot", "joining_since", "functions"},
 ):
-    """Health of one GPU."""
+    """Health of one GPU, or of one of its virtual functions."""
 
     host: str
     """Name of the host."""
     gpu: str
-    """PCI address."""
+    """PCI address, of the GPU or of the virtual function."""
+    function_of: str | None
+    """PCI address of the GPU whose virtual function it is; null: it is a GPU."""
     since: datetime | None
     """In that state; null: always."""
     clean_since: datetime | None
@@ -73,8 +75,9 @@ class GpuHealthAnswer(
     def of(cls, known: KnownHealth) -> GpuHealthAnswer:
         health = known.health
         return cls.copied(
-            health, host=known.host, gpu=known.gpu, since=moment_or_none(health.since or None),
-            clean_since=moment_or_none(health.clean_since), became_unfit=len(health.falls),
+            health, host=known.host, gpu=known.gpu, function_of=known.function_of,
+            since=moment_or_none(health.since or None), clean_since=moment_or_none(health.clean_since),
+            became_unfit=len(health.falls),
             signals=tuple(GpuSignalAnswer.of(signal, health) for signal in known.signals),
         )  # fmt: skip
 
@@ -91,14 +94,14 @@ class HealthBreakerAnswer(AnswerBody, copies=Breaker, without={"reset"}):
 
 
 class PoolHealthAnswer(AnswerBody):
-    """Health of all managed GPUs."""
+    """Health of all managed GPUs, and of their virtual functions."""
 
     breaker: HealthBreakerAnswer
     """Whether rules may close GPUs."""
     counts: dict[HealthState, int]
     """How many GPUs are in each state."""
     gpus: tuple[GpuHealthAnswer, ...]
-    """Those that are not healthy: a page of them."""
+    """Those that are not healthy, and virtual functions that are not: a page of them."""
 
     @classmethod
     def of(cls, pool: PoolHealth, gpus: Sequence[GpuHealthAnswer]) -> PoolHealthAnswer:

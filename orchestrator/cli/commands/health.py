@@ -48,6 +48,7 @@ ILL_COLUMNS: Final = (
     Column("NAME", lambda gpu: f"{shown(gpu['host'])} {shown(gpu['gpu'])}", Fit.WHOLE, wide=True),
     field("HOST", "host", Fit.WHOLE),
     field("GPU", "gpu", Fit.WHOLE),
+    field("FUNCTION OF", "function_of", spare=True),
     field("STATE", "state", Fit.WHOLE),
     age("since", "SINCE"),
     field("CAUSE", "cause", Fit.WRAP),
@@ -112,10 +113,11 @@ _BY_ITSELF: Final = {
 
 
 def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
-    ends = _ENDS[answer["state"]]
+    ends, whole = _ENDS[answer["state"]], answer["function_of"]
     failed = answer["state"] == "quarantined" and answer["cause"].startswith(RESET_FAILED)
     details = [
-        ("GPU", f"{shown(answer['host'])} {shown(answer['gpu'])}"),
+        ("function" if whole else "GPU", f"{shown(answer['host'])} {shown(answer['gpu'])}"),
+        *([("of GPU", shown(whole))] if whole else []),
         ("state", shown(answer["state"])),
         ("since", show_time(answer["since"])),
         ("cause", shown(answer["cause"] or None)),
@@ -134,11 +136,18 @@ def _gpu_lines(answer: Mapping[str, Any]) -> list[str]:
     return [*render_details(details), "", *signals]
 
 
+def _name(answer: Mapping[str, Any]) -> str:
+    return f"{'virtual function' if answer['function_of'] else 'GPU'} {shown(answer['gpu'])}"
+
+
 def _next_steps(answer: Mapping[str, Any]) -> list[str]:
     """Commands that help, in their order."""
     if answer["state"] != "unfit":
         return []
-    host, gpu = answer["host"], answer["gpu"]
+    host, gpu, whole = answer["host"], answer["gpu"], answer["function_of"]
+    if whole:
+        emptied = (f"vgpuctl health empty {host} {address}" for address in (gpu, whole))
+        return [*emptied, f"vgpuctl health reset {host} {whole}"]
     helps = {signal["helps"] for signal in answer["signals"] if not signal["waived"]}
     if "reboot_host" in helps or not answer["signals"]:
         return [f"vgpuctl host reboot {host}"]
@@ -156,11 +165,14 @@ def _after_reset(answer: Mapping[str, Any]) -> list[str]:
 
 @app.command("quarantine")
 def quarantine(ctx: typer.Context, host: HostOfGpu, reason: Why, address: AddressOfGpu = None) -> None:
-    """Put nothing new on a GPU until it is returned."""
+    """Put nothing new on a GPU until it is returned.
+
+    ADDRESS may be that of a virtual function: then the rest of its GPU is given out.
+    """
     host, gpu = gpu_place(host, address)
     session = session_of(ctx)
     answer = session.client.quarantine_gpu(host, gpu, reason)
-    show(answer, session.format, lambda: [f"nothing new is put on GPU {shown(answer['gpu'])} of {host}"])
+    show(answer, session.format, lambda: [f"nothing new is put on {_name(answer)} of {host}"])
 
 
 @app.command("empty")
@@ -175,7 +187,8 @@ def empty(
 ) -> None:
     """Close a GPU and move its VMs to other hosts.
 
-    Its host serves on. It is quarantined until 'health return'. 'maintenance' shows, pauses and cancels it.
+    Its host serves on. It is quarantined until 'health return'. 'maintenance' shows, pauses and cancels it. ADDRESS may
+    be that of a virtual function: then its VM alone moves.
     """
     host, gpu = gpu_place(host, address)
     session = session_of(ctx)
@@ -218,7 +231,7 @@ def give_back(ctx: typer.Context, host: HostOfGpu, reason: Why, address: Address
     host, gpu = gpu_place(host, address)
     session = session_of(ctx)
     answer = session.client.return_gpu(host, gpu, reason)
-    show(answer, session.format, lambda: [f"GPU {shown(answer['gpu'])} of {host} is on watch for a day"])
+    show(answer, session.format, lambda: [f"{_name(answer)} of {host} is on watch for a day"])
 
 
 @app.command("ack")
@@ -230,7 +243,7 @@ def acknowledge(ctx: typer.Context, host: HostOfGpu, address: AddressOfGpu = Non
     show(
         answer,
         session.format,
-        lambda: [f"GPU {shown(answer['gpu'])} of {host} is seen; it stays {shown(answer['state'])}"],
+        lambda: [f"{_name(answer)} of {host} is seen; it stays {shown(answer['state'])}"],
     )
 
 

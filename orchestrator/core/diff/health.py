@@ -16,9 +16,9 @@ from orchestrator.core.gpu.health import (
     closing_fault,
     faults_of,
 )
-from orchestrator.core.gpu.health_states import counting
+from orchestrator.core.gpu.health_states import CLOSED, counting
 from orchestrator.core.hosts.host import Host
-from orchestrator.core.hosts.snapshot import HostSnapshot
+from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.vms.lease import DAY_S
 from orchestrator.core.vms.vm import Vm
 
@@ -38,6 +38,12 @@ _TO_DO: Final[Mapping[Remedy, str]] = {
     "support": "it serves on; nvidia-bug-report.sh on {host} collects what NVIDIA's support asks for; on it: {vms}",
     "restart_vm": "the others on it go on; it is of one of {vms}: the one whose programs failed is restarted",
 }
+_FUNCTION: Final = (
+    "no new vGPU is put on that virtual function, the rest of its GPU is given out; {stop}a reset of the GPU or a "
+    "boot of {host} puts it right"
+)
+_SERVES: Final = "that virtual function serves on; on it: {vms}"
+_OF_FUNCTION: Final = "save what can be saved, then stop it and start it again: it gets another part of the GPU"
 _FABRIC: Final = "no VM gets it together with other GPUs; journalctl -u nvidia-fabricmanager on {host}; then "
 _SWITCH: Final = (
     "stop the VMs with GPUs of {host} and load its driver anew, or reboot it: a GPU's reset resets no switch"
@@ -62,14 +68,15 @@ _OF_VMS: Final[Mapping[Scope, tuple[str, str]]] = {
 
 
 def health_findings(wanted: ExpectedHost, snapshot: HostSnapshot, meanings: Meanings, now: float) -> Iterator[Finding]:
-    """For each GPU of ours at most one of itself and one of its links, and at most one for each VM. ``now``: seconds
-    since the epoch."""
+    """For each GPU of ours at most one of itself and one of its links, one for each of its virtual functions, and at
+    most one for each VM. ``now``: seconds since the epoch."""
     of_vms: dict[str, Finding] = {}
     for gpu in snapshot.gpus:
         vms = [item.vm for item in wanted.vms if gpu.address in _gpus_of(item.vm)]
         ours = gpu.address in wanted.host.managed_gpus
         health = wanted.host.health_of(gpu.address)
-        faults = counting(_faults(gpu.signals, meanings, now, len(vms)), health, now) if ours else ()
+        own_signals = [signal for signal in gpu.signals if not signal.function]
+        faults = counting(_faults(own_signals, meanings, now, len(vms)), health, now) if ours else ()
         names = ", ".join(vm.full_name for vm in vms)
         joined = [item for item in faults if item.scope == "fabric"]
         own = [item for item in faults if item.scope == "gpu" or (item.scope == "vm" and len(vms) > 1)]
@@ -89,7 +96,24 @@ def health_findings(wanted: ExpectedHost, snapshot: HostSnapshot, meanings: Mean
                 severity: Severity = "warning" if fault.scope == "vm" else "error"
                 finding = vm_finding(vm, GPU_FAULT, severity, ("a GPU without faults", observed), why)
                 of_vms.setdefault(vm.id, finding)
+        yield from _of_functions(wanted, gpu, meanings, now) if ours else ()
     yield from of_vms.values()
+
+
+def _of_functions(wanted: ExpectedHost, gpu: GpuSnapshot, meanings: Meanings, now: float) -> Iterator[Finding]:
+    """Of those virtual functions that something is said of, and of the VMs that have them."""
+    for function in sorted({signal.function for signal in gpu.signals} - {""}):
+        health = wanted.host.health_of(function)
+        signals = [signal for signal in gpu.signals if signal.function == function]
+        faults = counting(_faults(signals, meanings, now, 1), health, now)
+        if not faults:
+            continue
+        vms = [item.vm for item in wanted.vms if item.vm.has_place_on(function)]
+        names = ", ".join(vm.full_name for vm in vms)
+        closed = health is not None and health.state in CLOSED
+        yield _of_gpu(wanted.host, "gpu.fault", function, faults, _FUNCTION if closed else _SERVES, names)
+        for vm in vms if closed else ():
+            yield vm_finding(vm, GPU_FAULT, "error", ("a GPU without faults", _OF_VMS["gpu"][0]), _OF_FUNCTION)
 
 
 def _faults(signals: Sequence[GpuSignal], meanings: Meanings, now: float, vms: int) -> list[GpuFault]:

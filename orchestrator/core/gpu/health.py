@@ -43,13 +43,16 @@ class GpuSignal:
 
     name: str
     """``xid-79``, ``sxid-fatal`` and ``aer-fatal`` are of the kernel log; ``memory-…``, ``fabric-…``, ``recovery-…``
-    and ``pcie-…`` are states that NVML tells; ``tenant-word`` is said at a VM's deletion."""
+    and ``pcie-…`` are states that NVML tells; ``tenant-word`` is said at a VM's deletion; ``functions-closed`` is
+    worked out."""
     text: str = ""
     """The rest of the line, as the driver wrote it; data."""
     at: int = 0
     """Seconds since the epoch, UTC, of the newest, told anew at most once an hour; 0: a state, or not told."""
     pids: tuple[int, ...] = ()
     """The first :data:`SEVERAL` different processes of the host that met it in a day: of a vGPU it is its own."""
+    function: str = ""
+    """PCI address of the one virtual function that it is about; empty: all of the GPU."""
 
     @property
     def words(self) -> str:
@@ -95,6 +98,8 @@ MISSING: Final = "gpu-missing"
 """A GPU of ours that is not on the host's bus."""
 NOT_JOINED: Final = "fabric-not_joined"
 TENANT_WORD: Final = "tenant-word"
+FUNCTIONS: Final = "functions-closed"
+"""So many virtual functions of one GPU are closed that it is the GPU."""
 _STATES: Final = {
     MISSING: "the GPU is not there",
     "sxid-fatal": "a switch of the fabric has a fatal error",
@@ -107,6 +112,7 @@ _STATES: Final = {
     "memory-remap_pending": "a memory row is remapped at the next reset",
     "memory-remap_failed": "a memory row could not be remapped",
     TENANT_WORD: "a tenant's word",
+    FUNCTIONS: "several of its virtual functions are out of service",
     NOT_JOINED: "the GPU has not joined its fabric",
     "fabric-failed": "the GPU could not join its fabric",
     "fabric-degraded_bandwidth": "the fabric's bandwidth is degraded",

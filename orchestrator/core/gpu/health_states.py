@@ -8,7 +8,7 @@ hosts decide nothing, only whether a signal has another time than before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -107,6 +107,13 @@ class GpuHealth:
     """Of its host, as its reset failed that began by itself; null: none is."""
     failed_boot: str | None = None
     """Boot of its host in which that was."""
+    functions: tuple[tuple[str, GpuHealth], ...] = ()
+    """Of those of its virtual functions of which anything is remembered, by PCI address; they have none themselves."""
+
+    @property
+    def closed_functions(self) -> Mapping[str, GpuHealth]:
+        """By PCI address, those that no new vGPU is put on."""
+        return {function: its for function, its in self.functions if its.state in CLOSED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +160,14 @@ def next_health(
         seen = replace(seen, evidence=tuple(fault.signal.words for fault in counted[:_SHOWN]))
     if seen.state == "watch" and clean is not None and clean + CLEAN_S <= now:
         seen = replace(seen, state="healthy", since=now, cause="", evidence=(), by=None, acknowledged=None)
-    return None if seen.state == "healthy" and not (seen.noted or falls or waived or words) else seen
+    return None if seen.state == "healthy" and not (seen.noted or falls or waived or words or seen.functions) else seen
+
+
+def with_function(whole: GpuHealth | None, function: str, its: GpuHealth | None) -> GpuHealth:
+    """What is known of a GPU, with this of one of its virtual functions; None: nothing of that one any more."""
+    known = whole or GpuHealth()
+    functions = {**dict(known.functions), function: its}
+    return replace(known, functions=tuple((at, kept) for at, kept in sorted(functions.items()) if kept is not None))
 
 
 def is_new_fall(before: GpuHealth | None, faults: Sequence[GpuFault]) -> bool:
@@ -258,7 +272,7 @@ def returned(before: GpuHealth | None, faults: Sequence[GpuFault], now: float, *
     cause = one_line(f"returned: {reason or 'no reason given'}", MAX_REASON)
     return GpuHealth(
         state="watch", since=now, cause=cause, evidence=before.evidence, by=by, clean_since=now, noted=standing,
-        waived=standing, acknowledged=by, words=before.words,
+        waived=standing, acknowledged=by, words=before.words, functions=before.functions,
     )  # fmt: skip
 
 

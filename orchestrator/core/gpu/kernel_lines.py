@@ -3,8 +3,8 @@
 
 Forms: ``NVRM: Xid (PCI:0000:41:00): 79, pid=…`` and ``nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20009, Non-fatal, …``
 (NVIDIA's drivers); ``nvidia 0000:41:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), …`` (Linux
-drivers/pci/pcie/aer.c; ``Uncorrected`` and no ``AER:`` in older kernels), of the first function alone: what a guest
-does with a virtual function of its own is not the GPU's fault.
+drivers/pci/pcie/aer.c; ``Uncorrected`` and no ``AER:`` in older kernels). Of a virtual function only fatal ones count,
+and of that function alone: what is not fatal a guest may bring about with what it has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SXID: Final = re.compile(
     rf"nvidia-nvswitch\d{{1,3}}: SXid \(PCI:{_PLACE}\): (\d{{1,5}}, (Fatal|Non-fatal)\b.*)", re.I | re.ASCII
 )
 _AER: Final = re.compile(
-    r"(?:nvidia|vfio-pci) ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\.0: (?:AER: )?PCIe Bus Error: "
+    r"(?:nvidia|vfio-pci) ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?PCIe Bus Error: "
     r"severity=(Uncorrect(?:ed|able) \(Fatal\)|Uncorrect(?:ed|able) \(Non-Fatal\)|Correct(?:ed|able)), (.*)",
     re.I | re.ASCII,
 )
@@ -50,7 +50,8 @@ Signals = dict[str, dict[str, GpuSignal]]
 
 @dataclass(frozen=True)
 class KernelLine:
-    """``place``: PCI address of the first function of a GPU or switch; empty: all of the host."""
+    """``place``: PCI address of the first function of a GPU or switch, or of a virtual function; empty: all of the
+    host."""
 
     place: str
     signal: GpuSignal | None
@@ -73,7 +74,9 @@ def parse_line(text: str, at: int = 0) -> KernelLine | None:
     if (aer := _AER.match(text)) is not None:
         severity = aer[2].lower()
         name = "corrected" if severity.startswith("corr") else "nonfatal" if "non-fatal" in severity else "fatal"
-        return _signal(aer[1], GpuSignal(name=f"aer-{name}", text=one_line(aer[3], MAX_TEXT), at=at))
+        if name != "fatal" and not aer[1].endswith(".0"):
+            return None
+        return KernelLine(aer[1].lower(), GpuSignal(name=f"aer-{name}", text=one_line(aer[3], MAX_TEXT), at=at))
     return None
 
 
@@ -86,7 +89,7 @@ class LoggedSignals:
 
     def __init__(self, kept: Mapping[str, Iterable[GpuSignal]] | None = None) -> None:
         self.by_place: Signals = {
-            place: {signal.name: signal for signal in signals} for place, signals in (kept or {}).items()
+            place: {_key(signal): signal for signal in signals} for place, signals in (kept or {}).items()
         }
 
     def take(self, line: KernelLine) -> bool:
@@ -103,19 +106,23 @@ class LoggedSignals:
         if place not in self.by_place and len(self.by_place) >= MAX_PLACES:
             return False
         of_place = self.by_place.setdefault(place, {})
-        before = of_place.get(signal.name)
+        before = of_place.get(_key(signal))
         if before is None:
             if len(of_place) >= MAX_SIGNALS and signal.name != RECOVERY:
                 return False
-            of_place[signal.name] = signal
+            of_place[_key(signal)] = signal
             return True
         if signal.name == RECOVERY and before.text != signal.text:
             del of_place[RECOVERY]  # it goes behind those that it is about
             of_place[RECOVERY] = signal
             return True
         after = _again(before, signal)
-        of_place[signal.name] = after
+        of_place[_key(signal)] = after
         return after is not before
+
+
+def _key(signal: GpuSignal) -> str:
+    return f"{signal.name} {signal.function}".strip()
 
 
 def _again(before: GpuSignal, signal: GpuSignal) -> GpuSignal:

@@ -108,9 +108,15 @@ class Host:
     restored: RestoredState | None = None
     """Since its database was restored. None: what it has is settled, or nothing was ever restored."""
 
-    def health_of(self, gpu: str) -> GpuHealth | None:
-        """None: nothing is remembered of it; it is healthy."""
-        return next((health for address, health in self.gpu_health if address == gpu), None)
+    def health_of(self, address: str) -> GpuHealth | None:
+        """Of a GPU, or of one of its virtual functions. None: nothing is remembered of it; it is healthy."""
+        functions = (pair for _, health in self.gpu_health for pair in health.functions)
+        return next((health for known, health in (*self.gpu_health, *functions) if known == address), None)
+
+    @property
+    def closed_functions(self) -> frozenset[str]:
+        """PCI addresses of virtual functions of its GPUs that no new vGPU is put on."""
+        return frozenset(function for _, health in self.gpu_health for function in health.closed_functions)
 
 
 def new_host(name: str, address: str, port: int, *, provisioning_user: str, host_key: str) -> Host:

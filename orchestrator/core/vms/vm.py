@@ -271,9 +271,9 @@ class Vm:
         """``tenant/name``."""
         return f"{self.spec.tenant}/{self.spec.name}"
 
-    def has_place_on(self, gpu: str) -> bool:
-        """Whether it has one on the GPU of that PCI address, running or not."""
-        return self.deallocated is None and any(device.gpu == gpu for device in self.devices)
+    def has_place_on(self, address: str) -> bool:
+        """Whether it has one on the GPU, or on the virtual function, of that PCI address, running or not."""
+        return self.deallocated is None and any(address in {device.gpu, device.parent} for device in self.devices)
 
     @property
     def snapshot_bytes(self) -> int:

@@ -15,7 +15,7 @@ from orchestrator.core.actions.host_actions import (
 )
 from orchestrator.core.actions.nics import giving_nic
 from orchestrator.core.actions.vgpu_settings import SetGpuSetting
-from orchestrator.core.attachments import draw, make, remove, still_free
+from orchestrator.core.attachments import draw, make, observed_on, remove, still_free
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Reason
 from orchestrator.core.gpu.device import Device
 from orchestrator.core.hosts.snapshot import GpuSnapshot
@@ -24,7 +24,9 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.store.records import ClaimLost
 
-_ELSEWHERE = frozenset({"vgpu.foreign", "vgpu.no_room", "vgpu.type_unknown", "vgpu.function_gone"})
+_ANOTHER_ALONE = frozenset({"vgpu.foreign", "gpu.out_of_service"})
+"""Another function alone will do, though that one may be free."""
+_ELSEWHERE = _ANOTHER_ALONE | {"vgpu.no_room", "vgpu.type_unknown", "vgpu.function_gone"}
 """Nothing was made, and another function of the same GPU may do."""
 
 
@@ -45,6 +47,7 @@ def make_devices_at(context: Context, vm: Vm) -> Vm:
     another function of a GPU may have had to do."""
     for number in range(len(vm.devices)):
         try:
+            _check_in_service(context, vm.devices[number])
             _make(context, vm.devices[number])
         except (Conflict, Fatal) as error:
             if error.code not in _ELSEWHERE:
@@ -52,6 +55,18 @@ def make_devices_at(context: Context, vm: Vm) -> Vm:
             vm = _redraw(context, vm, number, error)
             _make(context, vm.devices[number])
     return vm
+
+
+def _check_in_service(context: Context, device: Device) -> None:
+    """What is there already runs on. :raises Conflict: ``gpu.out_of_service``: its function takes no new vGPU"""
+    with context.world.store.read() as tx:
+        closed = device.function in tx.hosts.get(context.host_name).closed_functions
+    if closed and not any(placed.device.name == device.name for placed in observed_on(_find(context, device.gpu))):
+        raise Conflict(
+            "gpu.out_of_service",
+            f"virtual function {device.function} is out of service",
+            hint=f"'vgpuctl health return {context.host_name} {device.function} --reason TEXT' gives it back",
+        )
 
 
 def _shown(vm: Vm) -> Iterator[str]:
@@ -78,14 +93,14 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
     """Another function of the claimed GPU, or the same one once the GPU's functions are on again."""
     before = vm.devices[number]
     gpu = _gpu_now(context, before.gpu)
-    if still_free(gpu, before, context.subject) and cause.code != "vgpu.foreign":
+    if still_free(gpu, before, context.subject) and cause.code not in _ANOTHER_ALONE:
         return vm
     if vm.spec.adopted is not None:  # its definition names the device, and is not ours to change
         raise _taken_away(gpu, vm, before) from cause
     forget_devices(context, (before,))
     with context.begin() as tx:
         claimed = {one.function for claim in tx.claims.of_host(vm.host) for one in claim.devices if one.function}
-        taken = frozenset(claimed | {before.parent})
+        taken = frozenset(claimed | {before.parent} | tx.hosts.get(vm.host).closed_functions)
         fresh = context.world.ids.new_uuid()
         device = draw(gpu, before.type_name, taken=taken, new_uuid=fresh, instance=before.instance)
         if device is None:

@@ -40,11 +40,12 @@ def try_vgpu_on(context: Context, gpus: Sequence[GpuSnapshot]) -> str:
     remove_probe(context)  # of an attempt before
     results, kinds = list[str](), set[tuple[str, bool]]()
     name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"probe {context.operation_id}"))  # the same in every attempt
+    closed = context.host().closed_functions
     for gpu in gpus:
         kind = (gpu.model, gpu.mig_enabled is True)
         if kind in kinds:
             continue
-        result = _in_mig_mode(gpu, name) if gpu.mig_enabled else _in_time_slices(gpu, name)
+        result = (_in_mig_mode if gpu.mig_enabled else _in_time_slices)(gpu, name, closed)
         if isinstance(result, Device):
             kinds.add(kind)
             for action in _probe_actions(context.operation_id, result):
@@ -68,7 +69,7 @@ def _probe_text(context: Context) -> tuple[str, ...]:
     return (f"vGPU of {context.operation_id} on host {context.host_name}, made to try the driver",)
 
 
-def _in_time_slices(gpu: GpuSnapshot, name: str) -> Device | str:
+def _in_time_slices(gpu: GpuSnapshot, name: str, taken: frozenset[str]) -> Device | str:
     """The smallest that the driver offers."""
     offered = {kind for parent in gpu.parents for kind in parent.creatable}
     types = sorted(
@@ -77,10 +78,10 @@ def _in_time_slices(gpu: GpuSnapshot, name: str) -> Device | str:
     )
     if not types or gpu.framework not in MAKES_VGPUS:
         return ""
-    return draw(gpu, types[0].name, taken=frozenset(), new_uuid=name) or f"GPU {gpu.address}: no function is free"
+    return draw(gpu, types[0].name, taken=taken, new_uuid=name) or f"GPU {gpu.address}: no function is free"
 
 
-def _in_mig_mode(gpu: GpuSnapshot, name: str) -> Device | str:
+def _in_mig_mode(gpu: GpuSnapshot, name: str, taken: frozenset[str]) -> Device | str:
     """The smallest GPU instance that fits beside those of the layout, with the vGPU that takes all of it where the
     driver makes any."""
     geometry = tables_of(gpu).ever
@@ -102,7 +103,7 @@ def _in_mig_mode(gpu: GpuSnapshot, name: str) -> Device | str:
             return Device(
                 kind="mig_backed", gpu=gpu.address, parent=gpu.address, type_name=profile, name=gpu.address
             ).inside(place)
-        drawn = draw(gpu, backed, taken=frozenset(), new_uuid=name, instance=place)
+        drawn = draw(gpu, backed, taken=taken, new_uuid=name, instance=place)
         return drawn or f"GPU {gpu.address}: no function is free"
     return f"GPU {gpu.address} is in MIG mode and no GPU instance fits beside its layout: not tried"
 

@@ -118,7 +118,7 @@ class Viewer:
     def _tables_of(self, gpu: GpuSnapshot) -> GpuTables:
         key = (
             gpu.types, gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.framework,
-            gpu.mig_enabled, gpu.heterogeneous,
+            gpu.mig_enabled, gpu.heterogeneous, gpu.sriov_enabled_vfs,
         )  # fmt: skip
         tables = self._known.get(key)
         if tables is None:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.catalogue.gpu_tables import GpuTables
+from orchestrator.catalogue.gpu_tables import GpuTables, tables_of
 from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.advice.gpu_map import EVERY_GPU, GpuFilter, gpu_map
 from orchestrator.core.advice.overview import FleetUse, HostUse
@@ -151,7 +151,11 @@ def gpu_view(
 ) -> GpuView:
     """One GPU with its claims and the vGPUs that others have made on it. ``tables``: how it can be cut. ``kept``: why
     GPUs, by address, take nothing new though they are well."""
+    claims = tuple(claims)
+    closed = _closed_and_free(host, gpu, claims)
     occupied = [item for claim in claims for item in _occupied(claim, vms[claim.vm], gpu.address)]
+    if closed and not occupied:
+        tables = tables_of(replace(gpu, sriov_enabled_vfs=gpu.sriov_enabled_vfs - closed))
     cut = next((item.cut for claim in claims for item in claim.devices if item.gpu == gpu.address), None)
     lost = cut not in {None, WHOLE} and tables.now.cut(str(cut)) is None
     geometry = tables.ever if lost else tables.now
@@ -170,6 +174,8 @@ def gpu_view(
     if reason is None and foreign:
         cut = next(iter(cuts))
         occupied += _placed(geometry, str(cut), occupied, [item for _, item in foreign])
+    if reason is None and closed and claims:
+        occupied += _kept_free(geometry, str(cut), occupied, gpu.sriov_enabled_vfs - closed)
     return GpuView(
         gpu_id=gpu.address,
         geometry=geometry,
@@ -183,6 +189,24 @@ def gpu_view(
         reason_alone=kept_alone(host, gpu),
         facts=rules.facts_of_gpu(gpu, host.health_of(gpu.address)),
     )
+
+
+def _closed_and_free(host: Host, gpu: GpuSnapshot, claims: Iterable[Claim]) -> int:
+    """How many of its virtual functions no new vGPU is put on, and none has."""
+    health = host.health_of(gpu.address)
+    if health is None or not health.functions or not gpu.sriov_enabled_vfs:
+        return 0
+    claimed = {item.function for claim in claims for item in claim.devices}
+    return min(gpu.sriov_enabled_vfs, len(health.closed_functions.keys() - claimed))
+
+
+def _kept_free(geometry: Geometry, cut: str, occupied: list[Occupied], functions: int) -> list[Occupied]:
+    """Slots for which a virtual function is missing, where so many are left: an empty GPU has that many fewer."""
+    shapes = geometry.cut(cut)
+    if shapes is None or shapes.kind != "time_sliced" or shapes.slots <= functions:
+        return []
+    lacking = [Occupied(vm_id=FOREIGN, profile="out of service", start=-1, size=1)] * (shapes.slots - functions)
+    return _placed(geometry, cut, occupied, lacking)
 
 
 def _not_whole(gpu: GpuSnapshot) -> str | None:

@@ -23,7 +23,7 @@ from orchestrator.core.gpu.health_states import (
 )
 from orchestrator.core.hosts.host import Host
 from orchestrator.core.names import near
-from orchestrator.operations.gpu_health import gpu_faults
+from orchestrator.operations.gpu_health import gpu_faults, put_health, signals_of
 from orchestrator.ports.clock import Clock
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import busy_with
@@ -37,15 +37,17 @@ class KnownHealth:
 
     host: str
     gpu: str
-    """PCI address."""
+    """PCI address, of the GPU or of one of its virtual functions."""
     health: GpuHealth
+    function_of: str | None = None
+    """PCI address of the GPU whose virtual function it is; None: it is a GPU."""
     signals: tuple[GpuSignal, ...] = ()
     """All that its host tells of it now, and tenants have said; of one GPU that was asked for alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolHealth:
-    """``gpus``: those that are not healthy; ``counts``: of all."""
+    """``gpus``: those that are not healthy, and virtual functions that are not; ``counts``: of all GPUs."""
 
     breaker: Breaker
     counts: Mapping[HealthState, int]
@@ -62,11 +64,12 @@ class GpuHealthService:
     def all(self) -> PoolHealth:
         with self.store.read() as tx:
             ill = tuple(
-                KnownHealth(host=host, gpu=gpu, health=health)
+                KnownHealth(host=host, gpu=address, health=its, function_of=None if address == gpu else gpu)
                 for host, gpu, health in tx.gpu_health.all()
-                if health.state != "healthy"
+                for address, its in ((gpu, health), *health.functions)
+                if its.state != "healthy"
             )
-            counts: Counter[HealthState] = Counter(known.health.state for known in ill)
+            counts: Counter[HealthState] = Counter(known.health.state for known in ill if known.function_of is None)
             counts["healthy"] = tx.gpu_health.models().total() - counts.total()
             return PoolHealth(breaker=tx.gpu_health.breaker(), counts=counts, gpus=ill)
 
@@ -122,7 +125,7 @@ class GpuHealthService:
     ) -> KnownHealth:
         with self.store.begin() as tx:
             now = tx.time.no_earlier(self.clock.now())
-            _known(tx, host, gpu)
+            known = _known(tx, host, gpu)
             standing, snapshot = tx.hosts.get(host), tx.hosts.snapshot(host)
             if action == "return_gpu":
                 _check_not_reset(tx, standing, gpu)
@@ -130,20 +133,36 @@ class GpuHealthService:
             before = standing.health_of(gpu)
             after = word(before, faults, now)
             was = "healthy" if before is None else before.state
-            tx.gpu_health.put(host, gpu, after, changed=was != after.state)
+            put_health(tx, standing, known.function_of or gpu, gpu, after, changed=was != after.state)
             tx.audit.append(at=now, actor=actor(), action=action, subject=f"{host}/{gpu}", outcome=reason or "done")
             return _known(tx, host, gpu)
 
 
 def close_for_mending(tx: Transaction, host: Host, gpu: str, now: float, reason: str) -> None:
-    """It stays closed when its faults are over: nothing new comes onto it while it is emptied, or before it is reset.
+    """It, or a virtual function of it, stays closed when its faults are over: nothing new comes onto it while it is
+    emptied, or before it is reset.
 
     :raises NotFound: ``gpu.not_ours``"""
-    check_ours(host, gpu)
+    whole = gpu_of(tx, host, gpu)
     before = host.health_of(gpu)
     after = closed_to_mend(before, now, by=actor(), reason=reason)
     if after != before:
-        tx.gpu_health.put(host.name, gpu, after, changed=True)
+        put_health(tx, host, whole, gpu, after, changed=True)
+
+
+def gpu_of(tx: Transaction, host: Host, address: str) -> str:
+    """The GPU of ours that has the PCI address, or whose virtual function has it.
+
+    :raises NotFound: ``gpu.not_ours``"""
+    snapshot = tx.hosts.snapshot(host.name)
+    for gpu in () if snapshot is None else snapshot.gpus:
+        if gpu.address in host.managed_gpus and any(part.is_vf and part.address == address for part in gpu.parents):
+            return gpu.address
+    for gpu_address, health in host.gpu_health:
+        if address in dict(health.functions):
+            return gpu_address
+    check_ours(host, address)
+    return address
 
 
 def check_ours(host: Host, gpu: str) -> None:
@@ -166,8 +185,9 @@ def _check_not_reset(tx: Transaction, host: Host, gpu: str) -> None:
 
 def _known(tx: Transaction, name: str, gpu: str) -> KnownHealth:
     host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
-    check_ours(host, gpu)
-    of_gpus = {} if snapshot is None else {seen.address: seen.signals for seen in snapshot.gpus}
+    whole = gpu_of(tx, host, gpu)
     health = host.health_of(gpu) or GpuHealth()
-    signals = (*of_gpus.get(gpu, ()), *(word.signal for word in health.words))
-    return KnownHealth(host=name, gpu=gpu, health=health, signals=signals)
+    signals = () if snapshot is None else signals_of(host, snapshot, gpu)
+    return KnownHealth(
+        host=name, gpu=gpu, health=health, signals=signals, function_of=None if whole == gpu else whole
+    )  # fmt: skip

@@ -29,7 +29,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import begin_on_host
 from orchestrator.services.fleet.view import SANITISING, gpu_view, kept_alone
-from orchestrator.services.hosts.gpu_health import check_ours, close_for_mending
+from orchestrator.services.hosts.gpu_health import check_ours, close_for_mending, gpu_of
 from orchestrator.services.messages import GpuInfo, Started, TypeUse
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.store.database import Store
@@ -124,7 +124,8 @@ def _info(
     here = [vms[claim.vm] for claim in claims if any(device.gpu == gpu.address for device in claim.devices)]
     devices = Counter(device.type_name for vm in here for device in vm.devices if device.gpu == gpu.address)
     health, managed = host.health_of(gpu.address) or GpuHealth(), gpu.address in host.managed_gpus
-    faults = filter(None, (reason_closed(health), kept_alone(host, gpu), kept.get(gpu.address)))
+    closed = (f"no new vGPU on function {at}: {reason_closed(its)}" for at, its in health.closed_functions.items())
+    faults = filter(None, (reason_closed(health), kept_alone(host, gpu), kept.get(gpu.address), *closed))
     return GpuInfo(
         host=host.name,
         gpu=replace(gpu, model=model_name(gpu), problems=(*gpu.problems, *faults)),
@@ -209,10 +210,13 @@ class CardService:
 
         :raises NotFound: ``host.unknown``, ``gpu.not_ours``
         :raises Conflict: ``gpu.in_use``: VMs have a place there, or a MIG layout; ``gpu.needs_reboot``,
-            ``host.busy``"""
+            ``gpu.is_function``, ``host.busy``"""
         with self.store.begin() as tx:
             standing, snapshot = tx.hosts.get(host), tx.hosts.snapshot(host)
-            check_ours(standing, gpu)
+            whole = gpu_of(tx, standing, gpu)
+            if whole != gpu:
+                words = f"{gpu} is a virtual function of GPU {whole}, and is reset with all of it"
+                raise Conflict("gpu.is_function", words, hint=f"'vgpuctl health reset {host} {whole}'")
             seen = next((item for item in snapshot.gpus if item.address == gpu), None) if snapshot else None
             if snapshot is None or seen is None:
                 hint = f"'vgpuctl host reboot {host}'; is it not there then, reseat or replace it"

@@ -290,6 +290,7 @@ class Planner:
         """A device for each part of the place. A GPU instance reaches its VM as the vGPU type that takes all of it."""
         staying = (claim for claim in viewed.seen.claims if claim.vm not in leaving)
         taken = {claimed.function for claim in staying for claimed in claim.devices if claimed.function is not None}
+        taken |= viewed.seen.host.closed_functions
         devices = []
         for part in placement.parts:
             geometry = _geometry(viewed, part)

@@ -193,3 +193,20 @@ def test_the_reset_of_a_gpu_that_is_given_back_is_noted_in_the_log(bench: Bench)
     bench.agent_restarts()
     bench.says(noted)
     assert bench.names() == []
+
+
+def test_a_fatal_error_of_a_virtual_function_is_told_of_that_one_and_ends_with_its_gpus_reset(
+    bench: Bench,
+) -> None:
+    bench.host.add_l40s(GPU)
+    line = "vfio-pci {}: AER: PCIe Bus Error: severity=Uncorrectable ({}), type=Transaction Layer, (Receiver ID)"
+    bench.says(*(line.format(function, "Fatal") for function in (f"{GPU[:-1]}1", f"{GPU[:-1]}2", "0000:99:00.1")))
+    bench.says(line.format(f"{GPU[:-1]}1", "Non-Fatal"))
+    bench.agent_restarts()
+    signals = bench.log.signals()
+    assert set(signals) == {GPU}
+    assert [(one.name, one.function) for one in signals[GPU]] == [
+        ("aer-fatal", f"{GPU[:-1]}1"), ("aer-fatal", f"{GPU[:-1]}2"),
+    ]  # fmt: skip
+    bench.says(f"vgpuctl: GPU {GPU} was reset")
+    assert bench.names() == []

@@ -47,3 +47,16 @@ def test_what_is_kept_of_a_failed_reset_is_bounded() -> None:
     assert len(failed.evidence) == MAX_EVIDENCE + 1
     assert failed.evidence[-2].startswith("Xid 499"), "the newest"
     assert sum(map(len, asdict(failed)["evidence"])) < 6000
+
+
+def test_a_virtual_function_names_its_gpu_and_what_empties_each() -> None:
+    signal = GpuSignal(name="aer-fatal", at=7, function="0000:41:00.4")
+    health = GpuHealth(state="unfit", since=9.0, cause="it must be reset first: fatal PCIe errors")
+    known = KnownHealth(host="gpu-1", gpu=signal.function, health=health, signals=(signal,), function_of="0000:41:00.0")
+    shown = "\n".join(_gpu_lines(GpuHealthAnswer.of(known).model_dump(mode="json")))
+    assert "0000:41:00.0" in shown
+    order = [
+        shown.index(f"vgpuctl health {step}")
+        for step in ("empty gpu-1 0000:41:00.4", "empty gpu-1 0000:41:00.0", "reset gpu-1 0000:41:00.0")
+    ]
+    assert order == sorted(order)

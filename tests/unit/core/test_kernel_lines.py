@@ -21,6 +21,7 @@ XID = "NVRM: Xid (PCI:0000:41:00): 31, pid={}, name=vgpu, Ch 00000010"
         ("nvidia 0000:41:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer", GPU, "aer-corrected"),
         ("vfio-pci 0000:41:00.0: AER: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=T", GPU, "aer-nonfatal"),
         ("nvidia 0000:41:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Inacc", GPU, "aer-fatal"),
+        ("vfio-pci 0000:41:00.4: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), t", "0000:41:00.4", "aer-fatal"),
     ],
 )
 def test_each_form_is_read(text: str, place: str, name: str) -> None:
@@ -38,7 +39,7 @@ def test_each_form_is_read(text: str, place: str, name: str) -> None:
         "pcieport 0000:40:01.0: AER: Corrected error message received from 0000:41:00.0",
         "pcieport 0000:40:01.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer",
         "nvidia 0000:41:00.0: AER: PCIe Bus Error: severity=Bad, type=Data Link Layer",
-        "nvidia 0000:41:00.4: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Inaccessible, of a guest's",
+        "vfio-pci 0000:41:00.4: AER: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=T, of a guest's",
         "audit: NVRM: Xid (PCI:0000:41:00): 79, of somebody else",
     ],
 )
