@@ -313,10 +313,22 @@ class Context:
             cleaned[key] = answer or None
         self.inputs[_CLEANED] = cleaned
         self.write_at_end(lambda tx: tx.operations.put_inputs(self.operation_id, self.inputs))
+        if answer != "absent":
+            self._note_of_claim(device, answer or None)
 
     def note_made(self, device: Device) -> None:
         """It may be there from now on."""
         self._cleaned().pop(key_of(self.host_name, device), None)
+        if self.inputs.get("previous_state") != "creating":  # else the claim is a new one
+            self._note_of_claim(device, None)
+
+    def _note_of_claim(self, device: Device, method: Method | None) -> None:
+        """Of a place that is held for a VM nothing: whose operation ends, ends its claim."""
+        vm, host = self.vm(), self.host_name
+        own = () if vm is None or vm.host != host else vm.devices
+        if device in own:
+            number = own.index(device)
+            self.write_at_end(lambda tx: tx.cleanings.note(self.subject, number, method))
 
     def evidence(self, *, undone: bool = False) -> Evidence:
         """What is known of the VM's devices where its claim ends. ``undone``: all that the operation has begun since it

@@ -54,7 +54,7 @@ cleanings: Final = Table(
     Index("ix_gpu_cleanings_cleaned_at", "cleaned_at"), Index("ix_gpu_cleanings_vm", "vm"),
 )  # fmt: skip
 _SLOTS: Final = Precompiled(
-    select(slot_claims.c.device, slot_claims.c.host, slot_claims.c.gpu, slot_claims.c.slot)
+    select(slot_claims.c.device, slot_claims.c.host, slot_claims.c.gpu, slot_claims.c.slot, slot_claims.c.cleaned)
     .where(slot_claims.c.vm == bindparam("its_vm")).order_by(slot_claims.c.device, slot_claims.c.slot)
 )  # fmt: skip
 _VM: Final = Precompiled(select(*VM_COLUMNS).where(vms.c.id == bindparam("its_id")))
@@ -88,6 +88,8 @@ class Cleanings:
         for number, claimed in slots.items():
             device, host, gpu = vm.devices[number], claimed[0].host, claimed[0].gpu
             method = evidence.methods.get(key_of(host, device), evidence.otherwise)
+            if method == "absent":
+                method = claimed[0].cleaned or method
             rows.append(
                 {
                     "host": host, "gpu": gpu, "device": device.name, "kind": device.kind, "type_name": device.type_name,
@@ -98,6 +100,12 @@ class Cleanings:
                 }
             )  # fmt: skip
         self._db.execute(insert(cleanings), rows)
+
+    def note(self, vm_id: str, device: int, method: Method | None) -> None:
+        """How one of the VM's devices was cleaned that is removed while its claim goes on: its end finds nothing
+        there. None: it may be there from now on, or nobody knows. Of a claim that has ended nothing."""
+        its_slots = change(slot_claims).where(slot_claims.c.vm == vm_id, slot_claims.c.device == device)
+        self._db.execute(its_slots.values(cleaned=method))
 
     def _card(self, host: str, gpu: str) -> dict[str, str]:
         row = self._db.execute(_CARD, {"its_host": host, "its_gpu": gpu}).one_or_none()

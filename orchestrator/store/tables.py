@@ -215,9 +215,9 @@ slot_claims = Table(
     Column("slot", Integer, primary_key=True), Column("cut", String(80), nullable=False),
     Column("vm", ForeignKey("vms.id"), nullable=False), Column("device", Integer, nullable=False),
     ForeignKeyConstraint(["host", "gpu", "cut"], ["gpu_cuts.host", "gpu_cuts.gpu", "gpu_cuts.cut"]),
-    CheckConstraint("slot >= 0", name="slot"), Index("ix_slot_claims_vm", "vm"),
+    Column("cleaned", String(20)), CheckConstraint("slot >= 0", name="slot"), Index("ix_slot_claims_vm", "vm"),
 )  # fmt: skip
-"""``device``: which of the VM's devices, from 0, as its ``devices`` has them; the same in ``function_claims``."""
+"""``device``: which of the VM's, from 0; the same in ``function_claims``. ``cleaned``: how; nothing is there since."""
 
 function_claims = Table(
     "function_claims", metadata,

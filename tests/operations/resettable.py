@@ -53,7 +53,9 @@ def lasting(table: str, rows: Rows, volatile: Collection[str]) -> Rows:
 
 
 def _timeless(column: str, value: object) -> object:
-    """Of a GPU's health not in which words it is told of."""
+    """Of a GPU's health not in which words it is told of; of a claim not how its device was cleaned last."""
+    if column == "cleaned":
+        return None
     if column == "health" and value is not None:
         health: Any = json.loads(value) if isinstance(value, str) else value
         return health and (health["state"], health.get("mends"))

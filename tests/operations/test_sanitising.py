@@ -18,7 +18,7 @@ from orchestrator.store.records import ClaimLost
 from tests.fakes import cleaned
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
-from tests.operations import resizes
+from tests.operations import moves, resizes
 
 
 @pytest.fixture
@@ -67,6 +67,46 @@ def test_a_stop_ends_no_claim(plane: ControlPlane) -> None:
     plane.services.vms.stop("default", "train")
     plane.engine.drain()
     assert cleanings(plane) == ()
+
+
+def test_how_a_stop_has_cleaned_is_the_evidence_of_the_claims_end(plane: ControlPlane) -> None:
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert [cleaning.method for cleaning in cleanings(plane)] == ["vgpu_destroyed"]
+
+
+@pytest.mark.parametrize("again", ["start", "crashed start"])
+def test_what_a_stop_has_cleaned_is_no_evidence_once_the_vm_has_its_device_again(
+    plane: ControlPlane, again: str
+) -> None:
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+    machine = plane.machine(T4_HOST)
+    machine.mdevs.clear()  # as a boot leaves it: nobody has seen how
+    if again == "crashed start":
+        machine.domains.clear()
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert [cleaning.method for cleaning in cleanings(plane)] == ["absent"]
+
+
+def test_a_claim_that_moves_takes_along_how_its_last_stop_has_cleaned(tmp_path: Path) -> None:
+    with plane_with(tmp_path) as plane:
+        moves.hosts(plane)
+        plane.services.vms.create(replace(create_vm(profile="gpu:1"), host=L40S_HOST))
+        plane.engine.drain()
+        plane.services.vms.stop("default", "train")
+        plane.engine.drain()
+        moves.move(plane)
+        plane.engine.drain()
+        plane.services.vms.delete("default", "train")
+        plane.engine.drain()
+        ends = [(cleaning.host, cleaning.method) for cleaning in cleanings(plane)]
+        assert ends == [(moves.OTHER, "absent"), (L40S_HOST, "vgpu_destroyed")]
 
 
 def test_nothing_is_put_on_a_gpu_until_it_is_seen_without_what_was_left(plane: ControlPlane) -> None:
