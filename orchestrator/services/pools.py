@@ -127,15 +127,20 @@ class PoolService:
             )
 
 
-def reaching(planner: Planner, pool: str) -> str:
-    """A host that is ready and reaches the pool, which hosts call so.
+def reaching(planner: Planner, *pools: str, only: str | None = None) -> str:
+    """A host that is ready and reaches these pools, which hosts call so. ``only``: that one, as others do not count.
 
     :raises NoCapacity: ``pool.not_reached``"""
     with planner.index.current() as fleet:
         for host in fleet.fleet().hosts:
-            if host.seen.host.state == "ready" and pool in host.facts.pools:
+            named = only in {None, host.view.name}
+            if named and host.seen.host.state == "ready" and set(pools) <= set(host.facts.pools):
                 return host.view.name
-    raise not_reached(pool.partition(".")[0])
+    names = [pool.partition(".")[0] for pool in pools]
+    if len(names) == 1:
+        raise not_reached(names[0], only)
+    both, hint = " and ".join(names), "mount both on one host, which then copies"
+    raise NoCapacity("pool.not_reached", f"no host that is ready has pools {both} mounted", hint=hint)
 
 
 def _that_mounts(tx: Transaction, name: str, only: str | None) -> str | None:

@@ -37,6 +37,8 @@ def check_held(machine: FakeMachine, vm: str) -> None:
 
 def handler(action: HostAction) -> Callable[..., None] | None:
     """Of what is in a pool; None: it is on the host's own disk."""
+    if isinstance(action, CopyDataVolume) and pool_of(action.of) is not None:
+        return _copy_data
     return None if pool_of(getattr(action, "volume", "")) is None else _IN_POOLS[type(action)]
 
 
@@ -130,12 +132,17 @@ def _delete_data(machine: FakeMachine, action: DeleteDataVolume) -> None:
 
 
 def _copy_data(machine: FakeMachine, action: CopyDataVolume) -> None:
-    pool = _pool(machine, action.volume)
-    if action.of not in pool.files:
-        raise NotFound("volume.missing", "the data volume is not in its pool")
-    if (holder := pool.leases.get(action.of)) not in {None, machine.machine_id}:
+    """Either may lie in a pool, or in another one."""
+    source = None if pool_of(action.of) is None else _pool(machine, action.of)
+    if action.of not in (machine.data if source is None else source.files):
+        raise NotFound("volume.missing", "the data volume is not where it was")
+    holder = None if source is None else source.leases.get(action.of)
+    if holder not in {None, machine.machine_id}:
         raise held_elsewhere(action.of, holder)
-    pool.files.setdefault(action.volume, action.size_bytes)
+    if pool_of(action.volume) is None:
+        machine.data.setdefault(action.volume, (action.size_bytes, None))
+    else:
+        _pool(machine, action.volume).files.setdefault(action.volume, action.size_bytes)
 
 
 def _replace_data(machine: FakeMachine, action: ReplaceDataVolume) -> None:

@@ -9,7 +9,7 @@ from orchestrator.core.units import GIB
 from orchestrator.services.messages import ResizeVm
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
-from tests.operations import moves
+from tests.operations import moves, volumes
 from tests.operations.moves import MIGRATABLE, OTHER
 
 SIZE = 20 * 1024**3
@@ -18,11 +18,25 @@ SIZE = 20 * 1024**3
 def mounted(plane: ControlPlane) -> SimulatedPool:
     """On both hosts, and not declared."""
     moves.hosts(plane)
-    pool = SimulatedPool("fast")
-    for host in (L40S_HOST, OTHER):
-        plane.machine(host).pools["fast"] = pool
+    return mount(plane, "fast")
+
+
+def mount(plane: ControlPlane, name: str, hosts: tuple[str, ...] = (L40S_HOST, OTHER)) -> SimulatedPool:
+    pool = SimulatedPool(name)
+    for host in hosts:
+        plane.machine(host).pools[name] = pool
         plane.observer.observe(host)
     return pool
+
+
+def with_slow_pool_too(plane: ControlPlane) -> None:
+    """On one host alone; and a snapshot of the volume in the other pool."""
+    with_made_volume(plane)
+    mount(plane, "slow", (OTHER,))
+    plane.services.pools.create("slow")
+    volumes.snapshot(plane)
+    plane.engine.drain()
+    plane.observer.observe(OTHER)
 
 
 def prepare_mounted(plane: ControlPlane) -> None:
@@ -85,6 +99,14 @@ def with_stopped_reader(plane: ControlPlane) -> None:
 
 def read(plane: ControlPlane) -> str | None:
     return plane.services.volumes.attach("default", "data", "train", read_only=True).operation
+
+
+def copy_to_slow(plane: ControlPlane) -> str | None:
+    return volumes.copy(plane, pool="slow")
+
+
+def copy_to_host(plane: ControlPlane) -> str | None:
+    return volumes.copy(plane, pool="none")
 
 
 def end_reading(plane: ControlPlane) -> str | None:
@@ -151,6 +173,8 @@ CASES = (
     ("delete in a pool what reads a volume", "delete_vm", with_reader, delete_vm),
     ("move stopped vm that reads a volume in a pool", "move_vm", with_stopped_reader, moves.move),
     ("move running vm that reads a volume in a pool", "move_running_vm", with_reader, moves.move),
+    ("copy a volume to another pool", "copy_volume", with_slow_pool_too, copy_to_slow),
+    ("copy a volume from its pool to a host", "copy_volume", with_slow_pool_too, copy_to_host),
     ("create pool", "create_pool", prepare_mounted, create),
     ("delete pool", "delete_pool", with_pool, delete),
     ("create in a pool", "create_vm", with_image, create_in_pool),

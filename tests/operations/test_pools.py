@@ -12,13 +12,15 @@ import pytest
 
 from orchestrator.api.visibility import refusal_for_tenant
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, VgpuctlError
+from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import shared_files
 from orchestrator.services.messages import MoveVm
 from orchestrator.services.vms.capacity import Question
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
-from tests.operations import moves, pools
+from tests.fakes.recount import miscounted
+from tests.operations import moves, pools, volumes
 from tests.operations.moves import MIGRATABLE, OTHER
 from tests.operations.pools import SIZE
 from tests.operations.test_moving import run
@@ -49,6 +51,52 @@ def refused(code: str, kind: type[VgpuctlError], call: Callable[[], object]) -> 
 
 def train(plane: ControlPlane) -> Vm:
     return plane.services.vms.get("default", "train")
+
+
+@pytest.fixture
+def two_pools(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    pools.with_slow_pool_too(made)
+    yield made
+    made.store.close()
+
+
+def claimed(plane: ControlPlane, name: str) -> int:
+    return plane.services.pools.get(name).pool.claimed_bytes
+
+
+def test_a_copy_of_a_volume_goes_to_another_pool_by_a_host_that_has_both(two_pools: ControlPlane) -> None:
+    plane = two_pools
+    before = claimed(plane, "fast")
+    operation = volumes.copy(plane, pool="slow")
+    assert run(plane, operation) == "done"
+    twin = plane.services.volumes.get("default", "twin").volume
+    assert (twin.host, str(twin.pool).partition(".")[0], twin.state) == (None, "slow", "ready")
+    assert twin.file in plane.machine(OTHER).pools["slow"].files
+    assert (claimed(plane, "fast"), claimed(plane, "slow")) == (before, SIZE)
+    pools.mount(plane, "far", (L40S_HOST,))
+    assert run(plane, plane.services.pools.create("far").operation) == "done"
+    assert run(plane, volumes.snapshot(plane, "again")) == "done"
+    del plane.machine(L40S_HOST).pools["fast"]
+    plane.observer.observe(L40S_HOST)
+    refused("pool.not_reached", NoCapacity, partial(volumes.copy, plane, "third", pool="far"))
+    refused("pool.unknown", NotFound, partial(volumes.copy, plane, "third", pool="near"))
+
+
+def test_a_copy_of_a_volume_leaves_its_pool_for_a_hosts_own_disk_and_comes_back(two_pools: ControlPlane) -> None:
+    plane = two_pools
+    assert run(plane, volumes.copy(plane, pool="none")) == "done"
+    twin = plane.services.volumes.get("default", "twin").volume
+    assert (twin.host, twin.pool) == (L40S_HOST, None)
+    snapshots = plane.services.volume_snapshots
+    assert run(plane, snapshots.create("default", "twin", "now").operation) == "done"
+    back = partial(snapshots.copy, "default", ("twin", "now"), "back", None, DiskLimits())
+    refused("pool.not_reached", NoCapacity, partial(back, "slow"))
+    assert run(plane, back("fast").operation) == "done"
+    again = plane.services.volumes.get("default", "back").volume
+    assert (again.host, str(again.pool).partition(".")[0]) == (None, "fast")
+    with plane.store.read() as tx:
+        assert not list(miscounted(tx))
 
 
 def test_a_pool_is_declared_on_one_host_and_known_to_all_that_mount_it(bare: ControlPlane) -> None:

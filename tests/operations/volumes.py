@@ -171,9 +171,9 @@ def restore(plane: ControlPlane) -> str | None:
     return plane.services.volume_snapshots.restore("default", "data", "before").operation
 
 
-def copy(plane: ControlPlane, name: str = "twin", size_bytes: int | None = None) -> str | None:
+def copy(plane: ControlPlane, name: str = "twin", size_bytes: int | None = None, pool: str | None = None) -> str | None:
     snapshots = plane.services.volume_snapshots
-    return snapshots.copy("default", ("data", "before"), name, size_bytes, DiskLimits()).operation
+    return snapshots.copy("default", ("data", "before"), name, size_bytes, DiskLimits(), pool).operation
 
 
 def with_running_vm(plane: ControlPlane) -> None:

@@ -282,7 +282,11 @@ TABLE: Final[dict[str, Page]] = {
     ),
     "docs/howto/share-disks.md": Page(
         exits={"vgpuctl doctor": GONE_HOSTS},
-        after=("vgpuctl delete-vm train --yes", "vgpuctl volume delete data --yes"),
+        after=(
+            "vgpuctl delete-vm train --yes",
+            "vgpuctl volume delete data --yes",
+            "vgpuctl volume delete logs-fast --yes",
+        ),
     ),
     "docs/howto/share-between-tenants.md": Page(
         words={"2026-12-01T10:00Z": "{soon}"},

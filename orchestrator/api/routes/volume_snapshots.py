@@ -28,6 +28,8 @@ class CopySnapshotBody(StrictForm, example={"snapshot": "before-upgrade", "name"
     """What the new volume is called."""
     size_bytes: int | None = Field(default=None, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
     """In bytes, not less than the snapshot has; null: as large."""
+    pool: Name | None = None
+    """Where it lies; ``none``: on a host's own disk; null: where the snapshot does."""
     max_bytes_per_s: int = Field(default=0, ge=0, le=MAX_BYTES_PER_S)
     """What its VM may read and write of it in a second together, in bytes; 0: as much as its offering says."""
     max_iops: int = Field(default=0, ge=0, le=MAX_IOPS)
@@ -102,7 +104,9 @@ def copy_snapshot(
     response: Response, name: NameInPath, body: CopySnapshotBody, services: ServicesOf, caller: CallerOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> StartedAnswer:  # fmt: skip
-    """Make a volume of a snapshot. It lies where the snapshot does."""
+    """Make a volume of a snapshot. It lies where the snapshot does, or in another pool."""
     limits = DiskLimits(bytes_per_s=body.max_bytes_per_s, iops=body.max_iops)
-    copied = services.volume_snapshots.copy(tenant, (name, body.snapshot), body.name, body.size_bytes, limits)
+    copied = services.volume_snapshots.copy(
+        tenant, (name, body.snapshot), body.name, body.size_bytes, limits, body.pool
+    )
     return started(response, copied, caller.tenants)

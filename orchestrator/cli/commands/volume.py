@@ -72,7 +72,7 @@ FromSnapshot = Annotated[
     typer.Option(
         "--from-snapshot",
         metavar="VOLUME/SNAPSHOT",
-        help="With what is on it, where it lies.",
+        help="With what is on it, where it lies, or in --pool.",
         callback=of_snapshot("volume"),
     ),
 ]
@@ -159,15 +159,16 @@ def create(
         finish(session, name, begun, f"{name} has what is in backup {from_backup}", session.format, wait=wait)
         return
     if from_snapshot is not None:
-        if on_host is not None or pool is not None or encrypted:
-            hint = "leave out '--host', '--pool' and '--encrypted'"
-            raise InvalidInput("volume.host_and_snapshot", "a volume of a snapshot lies where that does", hint=hint)
+        if on_host is not None or encrypted:
+            hint = "leave out '--host' and '--encrypted'"
+            raise InvalidInput("volume.host_and_snapshot", "it lies where the snapshot does, or in a pool", hint=hint)
         source, slash, snapshot = from_snapshot.partition("/")
         if not (source and slash and snapshot):
             hint = "write --from-snapshot VOLUME/SNAPSHOT; 'vgpuctl volume snapshot list VOLUME' lists them"
             raise InvalidInput("cli.usage", "--from-snapshot takes a volume and its snapshot", hint=hint)
         check_name(source, what="volume")
         wanted["snapshot"] = check_name(snapshot, what="snapshot")
+        wanted |= {} if pool is None else {"pool": pool}
         begun = session.client.copy_volume(source, wanted, tenant)
         finish(session, name, begun, f"{name} has what is on {from_snapshot}", session.format, wait=wait)
         return

@@ -18,7 +18,7 @@ from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume, id_of, short_of
 from orchestrator.operations.steps.disk_snapshots import CopyOfVolume
 from orchestrator.services.begin import held_by, new_operation, record
 from orchestrator.services.messages import Started
-from orchestrator.services.pools import check_pool_has, reaching
+from orchestrator.services.pools import check_pool_has, pool_on_hosts, reaching
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state
 from orchestrator.services.vms.vm_volumes import check_free, check_untouched, known_volume
 from orchestrator.services.vms.volume_claims import add, capacity_on, check_fits, check_limits, check_size
@@ -89,18 +89,20 @@ class VolumeSnapshots:
         return self._submitted(started)
 
     def copy(
-        self, tenant: str, snapshot: tuple[str, str], name: str, size_bytes: int | None, limits: DiskLimits
-    ) -> Started:
-        """To a new volume, where the snapshot lies. ``snapshot``: its volume's name and its own; ``size_bytes``: None:
-        as large.
+        self, tenant: str, snapshot: tuple[str, str], name: str, size_bytes: int | None, limits: DiskLimits,
+        pool: str | None = None,
+    ) -> Started:  # fmt: skip
+        """To a new volume. ``snapshot``: its volume's name and its own; ``size_bytes``: None: as large; ``pool``: where
+        the new one lies, ``none``: on a host's own disk, None: where the snapshot does.
 
-        :raises NotFound: ``volume.unknown``, ``snapshot.unknown``
+        :raises NotFound: ``volume.unknown``, ``snapshot.unknown``, ``pool.unknown``
         :raises InvalidInput: ``volume.name_invalid``, ``volume.limits_invalid``, ``disk.too_small``
         :raises Conflict: ``volume.exists``, ``volume.used_up``, ``volume.busy``, ``snapshot.unfinished``
-        :raises QuotaExceeded: ``quota.exceeded``; :raises NoCapacity: ``volume.no_capacity``, ``pool.full``"""
+        :raises QuotaExceeded: ``quota.exceeded``
+        :raises NoCapacity: ``volume.no_capacity``, ``pool.full``, ``pool.not_reached``"""
         check_name(name, what="volume")
         check_limits(limits)
-        host = self._host(tenant, snapshot[0])
+        host, lies_on, in_pool = self._place(tenant, snapshot[0], pool)
         with self.volumes.store.begin() as tx:
             source = _taken(tx, known_volume(tx, tenant, snapshot[0]), snapshot[1])
             size = source.size_bytes if size_bytes is None else size_bytes
@@ -109,12 +111,12 @@ class VolumeSnapshots:
                 words = f"a volume of {show_size(size)} is smaller than snapshot {source.name}"
                 raise InvalidInput("disk.too_small", words, hint=f"ask for at least {show_size(source.size_bytes)}")
             made = replace(
-                self._drawn(source, name), size_bytes=size,
+                self._drawn(source, name), size_bytes=size, host=lies_on, pool=in_pool,
                 max_bytes_per_s=limits.bytes_per_s or None, max_iops=limits.iops or None,
             )  # fmt: skip
             check_fits(tx, made)
             self._add(tx, made)
-            started = self._begin(tx, "copy_volume", made, source.host or host, made, {"of": source.file})
+            started = self._begin(tx, "copy_volume", made, host, made, {"of": source.file})
         return self._submitted(started)
 
     def with_disk(self, tx: Transaction, vm: Vm, snapshot: str, of: Iterable[str]) -> tuple[CopyOfVolume, ...]:
@@ -191,6 +193,19 @@ class VolumeSnapshots:
         if volume.pool is None or vm is not None:
             return volume.host or ("" if vm is None else vm.host)
         return reaching(self.volumes.planner, volume.pool)
+
+    def _place(self, tenant: str, name: str, pool: str | None) -> tuple[str, str | None, str | None]:
+        """Who copies, and where the copy lies: on which host, or in which pool, as hosts call it."""
+        host = self._host(tenant, name)
+        with self.volumes.store.read() as tx:
+            volume = known_volume(tx, tenant, name)
+            wanted = volume.pool if pool is None else pool_on_hosts(tx, pool, tenant)
+        if wanted == volume.pool:
+            return host, volume.host, volume.pool
+        if wanted is None:
+            return host, host, None
+        both = tuple(filter(None, (volume.pool, wanted)))
+        return reaching(self.volumes.planner, *both, only=volume.host), None, wanted
 
     def _drawn(self, like: Volume, name: str) -> Volume:
         """``name``: "": as its id begins."""

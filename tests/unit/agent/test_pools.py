@@ -14,11 +14,17 @@ import pytest
 
 from orchestrator.agent.images import disk_images, files, volume_copies
 from orchestrator.agent.images import pools as pools_module
-from orchestrator.agent.images.disk_images import read_header
+from orchestrator.agent.images.disk_images import copy_raw, read_header
 from orchestrator.agent.images.pools import MARKER
 from orchestrator.core.actions.pools import DeclarePool, LeaveDisks, ShareDisks, WithdrawPool
 from orchestrator.core.actions.volume_copy import VolumeCopy
-from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CopyDataVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+)
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable
 from orchestrator.core.hosts.pool import pool_of
 from tests.unit.agent.refusals import refused
@@ -36,6 +42,8 @@ from tests.unit.agent.shared_pool import (
     with_disk,
     written_by_qemu,
 )
+
+OTHER = "9d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11"
 
 
 @pytest.fixture
@@ -199,7 +207,7 @@ def test_the_lease_of_a_vm_that_came_while_it_runs_is_taken_for_its_own_qemu_has
 
 def test_a_volume_goes_from_host_to_host_as_it_is_detached_and_attached(disks: tuple[Host, Host]) -> None:
     one, two = disks
-    size, other = 64 * MIB, "9d9c1a52-7f0e-4a53-8c8e-2f4a1e7b6c11"
+    size, other = 64 * MIB, OTHER
     assert one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=size)).changed
     assert not two.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=size)).changed
     attach, detach = AttachVolume(vm=VM, volume=VOLUME), DetachVolume(vm=VM, volume=VOLUME)
@@ -214,6 +222,28 @@ def test_a_volume_goes_from_host_to_host_as_it_is_detached_and_attached(disks: t
     assert one.storage.data.delete(DeleteDataVolume(volume=VOLUME)).changed
     assert list((one.shared / "data").iterdir()) == []
     refused("volume.missing", NotFound, lambda: two.storage.data.attach(attach))
+
+
+def test_a_copy_of_a_volume_leaves_its_pool_for_the_hosts_own_disk_and_comes_back(disks: tuple[Host, Host]) -> None:
+    (one, two), size = disks, 16 * MIB
+    data, pool = one.storage.paths.data, one.mount_point / "data"
+    own, back = f"twin.{OTHER}.raw", f"back.{OTHER}.{POOL}.raw"
+
+    def copy_whole(_: str | None, source: Path, part: Path) -> str:
+        copy_raw(source, part, limit_s=60, ended=threading.Event())
+        return ""
+
+    one.storage.data.create(CreateDataVolume(volume=VOLUME, size_bytes=size))
+    with (pool / VOLUME).open("r+b") as file:
+        file.write(b"written" * 1000)
+    assert one.storage.data.copy(CopyDataVolume(volume=own, of=VOLUME, size_bytes=size), copy_whole).changed
+    assert [known.name for known in one.storage.data.snapshots()] == [own], "the ledger has it"
+    assert one.storage.data.copy(CopyDataVolume(volume=back, of=own, size_bytes=2 * size), copy_whole).changed
+    assert (pool / back).read_bytes()[:7000] == (data / own).read_bytes()[:7000] == b"written" * 1000
+    assert ((data / own).stat().st_size, (pool / back).stat().st_size) == (size, 2 * size)
+    two.storage.data.attach(AttachVolume(vm=VM, volume=back))
+    taken = CopyDataVolume(volume=f"late.{OTHER}.raw", of=back, size_bytes=2 * size)
+    refused("pool.held_elsewhere", Conflict, lambda: one.storage.data.copy(taken, copy_whole))
 
 
 def test_a_move_sends_uefi_variables_and_nothing_of_the_disk(disks: tuple[Host, Host]) -> None:
