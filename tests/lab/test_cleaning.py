@@ -47,7 +47,7 @@ def enrolled(mixed: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         made.product.ok("image", "add", "counting", lab("guest-image", "--counting").strip())
         for tenant in ("red", "blue"):
             made.product.ok("tenant", "create", tenant)
-        made.product.ok("policy", "set", "blue", "preempt=yes")
+        made.product.ok("policy", "set", "blue", "preempt=yes", "max-priority=high")
         yield made
         for tenant in ("red", "blue"):
             made.product.ok("tenant", "delete", tenant, "--yes")
