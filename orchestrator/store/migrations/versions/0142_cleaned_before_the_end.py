@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0142"
-down_revision = "0145"
+down_revision = "0141"
 
 
 def upgrade() -> None:
