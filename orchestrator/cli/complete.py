@@ -141,7 +141,16 @@ def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-POLICY: Final = ("lease", "max-lease", "disk-grace", "max-priority", "preempt", "isolation", "maintenance")
+POLICY: Final = (
+    "lease",
+    "max-lease",
+    "disk-grace",
+    "max-priority",
+    "preempt",
+    "isolation",
+    "encryption",
+    "maintenance",
+)
 """As cli/commands/policy.py takes them."""
 BY_PARAMETER: Final[Mapping[str, Callable[..., list[str]]]] = {
     "tenant": tenants,

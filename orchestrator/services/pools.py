@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.domain_xml.domain import STORAGE
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, Reason
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, QuotaExceeded, Reason
 from orchestrator.core.hosts.pool import DIRECTORY, NO_POOL, Pool, check_pool_name
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.units import MIB, show_size
@@ -181,15 +181,24 @@ def check_may_be_usual(tx: Transaction, name: str) -> None:
         raise Conflict("pool.busy", f"pool {pool.name} is {pool.state}", hint="'vgpuctl operation list' shows by what")
 
 
-def pool_of_disk(tx: Transaction, vm: VmShape, offering: Offering) -> str | None:
-    """What hosts call the pool that the disk of a wanted VM lies in.
+def check_disk_encryption(tx: Transaction, vm: VmShape, pool: str | None) -> None:
+    """Of a wanted VM's disk, which would lie in the pool or in none.
 
-    :raises NotFound: ``pool.unknown``; :raises InvalidInput: ``vm.encrypted_in_pool``"""
-    pool = pool_on_hosts(tx, vm.pool, vm.tenant, offering)
+    :raises InvalidInput: ``vm.encrypted_in_pool``; :raises QuotaExceeded: ``encryption.required``"""
     if vm.encrypted and pool is not None:
         hint = "give '--pool none', or leave out '--encrypted'"
         raise InvalidInput("vm.encrypted_in_pool", "no VM's disk in a pool is encrypted", hint=hint)
-    return pool
+    check_encryption(tx, vm.tenant, encrypted=vm.encrypted)
+
+
+def check_encryption(tx: Transaction, tenant: str, *, encrypted: bool) -> None:
+    """Of a new VM's disk, or a new volume: what its tenant's policy says.
+
+    :raises QuotaExceeded: ``encryption.required``"""
+    if not encrypted and tx.policies.get(tenant).encryption == "always":
+        words = f"new VMs and volumes of tenant {tenant} are encrypted"
+        hint = f"say '--encrypted', or let an operator allow others: 'vgpuctl policy set {tenant} encryption=optional'"
+        raise QuotaExceeded("encryption.required", words, hint=hint)
 
 
 def pool_on_hosts(tx: Transaction, name: str | None, tenant: str, offering: Offering | None = None) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput, QuotaExceeded
 from orchestrator.services.vms.capacity import Question
 from orchestrator.store.volume_keys import tenant_row, volume_row
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm, plane_with
@@ -111,6 +111,26 @@ def test_create_and_explain_refuse_it_in_a_pool(tmp_path: Path) -> None:
     refused("vm.encrypted_in_pool", InvalidInput, lambda: plane.services.vms.create(wanted))
     refused("vm.encrypted_in_pool", InvalidInput, lambda: plane.services.vms.plan(wanted))
     refused("vm.encrypted_in_pool", InvalidInput, lambda: plane.services.capacity.explain(question))
+
+
+def test_a_policy_of_its_tenant_refuses_what_would_be_plain(plane: ControlPlane) -> None:
+    services = plane.services
+    services.volumes.create("default", "plain", GIB)
+    done(plane, services.vms.create(create_vm("before")))
+    services.tenancy.policies.change("default", {"encryption": "always"})
+    question = Question(profile=ENCRYPTED.profile)
+    for call in (
+        lambda: services.vms.create(create_vm()), lambda: services.vms.plan(create_vm()),
+        lambda: services.capacity.explain(question), lambda: services.volumes.create("default", "other", GIB),
+    ):  # fmt: skip
+        refused("encryption.required", QuotaExceeded, call)
+    assert services.vms.create(create_vm("before")).existing
+    assert services.volumes.create("default", "plain", GIB).volume.encryption == "none"
+    assert services.capacity.explain(replace(question, encrypted=True)).explanation.fits
+    done(plane, services.vms.create(ENCRYPTED))
+    new_encrypted(plane)
+    services.tenancy.policies.change("default", {"encryption": "optional"})
+    done(plane, services.vms.create(create_vm("plain")))
 
 
 def test_what_would_lay_its_content_bare_is_refused_by_name(plane: ControlPlane) -> None:

@@ -24,7 +24,7 @@ from orchestrator.core.maintenance.leaving import parse_leave
 from orchestrator.core.names import closest
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.isolation import ISOLATIONS
-from orchestrator.core.vms.lease import MAX_LEASE_S, PolicyValue, show_span
+from orchestrator.core.vms.lease import ENCRYPTIONS, MAX_LEASE_S, PolicyValue, show_span
 from orchestrator.core.vms.priority import PRIORITIES
 
 app = new_group("Leases, priorities and maintenance of a tenant's VMs.")
@@ -35,6 +35,7 @@ _SPANS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-g
 _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
     "max-priority": ("max_priority", {name: name for name in PRIORITIES}),
     "isolation": ("isolation", {name: name for name in ISOLATIONS}),
+    "encryption": ("encryption", {name: name for name in ENCRYPTIONS}),
     "preempt": ("preempt", {"no": False, "yes": True}),
 }
 
@@ -95,7 +96,8 @@ def set_policy(
             metavar="NAME=VALUE...",
             help="lease=8h, max-lease=30d, disk-grace=7d, none: unlimited; max-priority=high, preempt=yes."
             " isolation=gpu: as tenant set. maintenance=22:00-05:00: when VMs may stop, UTC; or stop, wait."
-            " pool=NAME: where disks lie whose request names none.",
+            " pool=NAME: where disks lie whose request names none."
+            " encryption=always: new disks and volumes are encrypted, or refused.",
         ),
     ],
 ) -> None:

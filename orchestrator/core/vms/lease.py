@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import Final
+from typing import Final, Literal
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
 from orchestrator.core.hosts.pool import check_pool_name
@@ -14,6 +14,8 @@ from orchestrator.core.maintenance.leaving import STOP, parse_leave
 from orchestrator.core.vms.isolation import DEFAULT_ISOLATION, ISOLATIONS, Isolation
 from orchestrator.core.vms.priority import PRIORITIES, Priority
 
+Encryption = Literal["optional", "always"]
+ENCRYPTIONS: Final[tuple[Encryption, ...]] = ("optional", "always")
 DAY_S: Final = 86400
 MIN_LEASE_S: Final = 60
 MAX_LEASE_S: Final = 10 * 366 * DAY_S
@@ -43,6 +45,8 @@ class TenantPolicy:
     ``wait``: by their users alone."""
     pool: str | None = None
     """Where its new disks and volumes lie that name no pool themselves; None: on a host's own disk."""
+    encryption: Encryption = "optional"
+    """``always``: its new disks and volumes are encrypted, or refused."""
 
 
 PolicyValue = int | str | bool | None
@@ -54,6 +58,7 @@ _BOUNDS: Final = {
 }
 _CHOICES: Final[Mapping[str, tuple[PolicyValue, ...]]] = {
     "max_priority": PRIORITIES, "preempt": (False, True), "isolation": ISOLATIONS,
+    "encryption": ENCRYPTIONS,
 }  # fmt: skip
 _NEVER_NONE: Final = {"disk_grace_s"}
 

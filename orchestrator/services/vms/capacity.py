@@ -38,7 +38,7 @@ from orchestrator.services.fleet.known_profiles import KnownProfiles
 from orchestrator.services.fleet.named import check_named
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.networks import network_for
-from orchestrator.services.pools import check_pool_has, pool_of_disk
+from orchestrator.services.pools import check_disk_encryption, check_pool_has, pool_on_hosts
 from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import preemptible_now
@@ -332,7 +332,9 @@ class CapacityService:
     def _wanted(self, tx: Transaction, question: Question, offering: Offering, ties: _Ties) -> Wanted:
         check_supported(offering)
         check_name(question.tenant, what="tenant")
-        pool = pool_of_disk(tx, question, offering)
+        pool = pool_on_hosts(tx, question.pool, question.tenant, offering)
+        if not question.each:
+            check_disk_encryption(tx, question, pool)
         question = replace(question, host=ties.host, pool=pool, volumes=ties.volumes)
         tied = replace(question, disk_bytes=question.host_disk_bytes + ties.disk_bytes)
         bare = Wanted(vm_id=_WHAT_IF, vm=tied, offering=offering, count=question.count, tied_by=ties.tied_by)

@@ -25,7 +25,7 @@ from orchestrator.services.guests.runs import planned_run, wanted_roles
 from orchestrator.services.maintenance.waits import gets_driver, is_held
 from orchestrator.services.messages import CreateVm, DryRun, Started, VmChange
 from orchestrator.services.networks import NetworkService
-from orchestrator.services.pools import check_pool_has, pool_of_disk
+from orchestrator.services.pools import check_disk_encryption, check_pool_has, pool_on_hosts
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import (
@@ -148,7 +148,8 @@ class VmService(VmListing):
         known = self.planner.index.known.of_tenants({request.tenant})
         offering = known.resolve(request.profile)
         on_hosts = tuple(volume.on_hosts for volume in volumes)
-        pool = pool_of_disk(tx, request, offering)
+        pool = pool_on_hosts(tx, request.pool, request.tenant, offering)
+        check_disk_encryption(tx, request, pool)
         sized = sized_for(source := source_of(tx, request, pool), known.sized(request, offering), request.disk_bytes)
         spec = spec_of(sized, secret, networks, on_hosts, pool)
         spec = limited(replace(spec, disk_limits=offering.disk_limits), volumes)

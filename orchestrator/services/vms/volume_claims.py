@@ -12,7 +12,7 @@ from orchestrator.core.units import show_size
 from orchestrator.core.vms.claim import HostCapacity
 from orchestrator.core.vms.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
 from orchestrator.core.vms.volume import MAX_OF_TENANT, Volume
-from orchestrator.services.pools import check_pool_has
+from orchestrator.services.pools import check_encryption, check_pool_has
 from orchestrator.services.tenancy.quotas import volume_within_quota
 from orchestrator.services.vms.planning import Planner
 from orchestrator.store.database import Store
@@ -66,8 +66,11 @@ def check_limits(limits: DiskLimits) -> None:
         raise InvalidInput("volume.limits_invalid", "no disk can be limited so", hint=hint)
 
 
-def check_may_be_encrypted(volume: Volume) -> None:
-    """:raises InvalidInput: ``volume.encrypted_in_pool``"""
+def check_may_be_encrypted(tx: Transaction, volume: Volume) -> None:
+    """Of a new one.
+
+    :raises InvalidInput: ``volume.encrypted_in_pool``; :raises QuotaExceeded: ``encryption.required``"""
+    check_encryption(tx, volume.tenant, encrypted=volume.encrypted)
     if volume.encrypted and volume.pool is not None:
         hint = "give '--pool none', or leave out '--encrypted'"
         raise InvalidInput("volume.encrypted_in_pool", "no volume in a pool is encrypted", hint=hint)

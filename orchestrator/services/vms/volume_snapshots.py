@@ -18,7 +18,7 @@ from orchestrator.core.vms.volume import MAX_SNAPSHOTS, Volume, id_of, short_of
 from orchestrator.operations.steps.disk_snapshots import CopyOfVolume
 from orchestrator.services.begin import held_by, new_operation, record
 from orchestrator.services.messages import Started
-from orchestrator.services.pools import check_pool_has, pool_on_hosts, reaching
+from orchestrator.services.pools import check_encryption, check_pool_has, pool_on_hosts, reaching
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state
 from orchestrator.services.vms.vm_volumes import check_free, check_untouched, known_volume
 from orchestrator.services.vms.volume_claims import add, capacity_on, check_fits, check_limits, check_size
@@ -98,7 +98,7 @@ class VolumeSnapshots:
         :raises NotFound: ``volume.unknown``, ``snapshot.unknown``, ``pool.unknown``
         :raises InvalidInput: ``volume.name_invalid``, ``volume.limits_invalid``, ``disk.too_small``
         :raises Conflict: ``volume.exists``, ``volume.used_up``, ``volume.busy``, ``snapshot.unfinished``
-        :raises QuotaExceeded: ``quota.exceeded``
+        :raises QuotaExceeded: ``quota.exceeded``, ``encryption.required``
         :raises NoCapacity: ``volume.no_capacity``, ``pool.full``, ``pool.not_reached``"""
         check_name(name, what="volume")
         check_limits(limits)
@@ -110,6 +110,7 @@ class VolumeSnapshots:
             if size < source.size_bytes:
                 words = f"a volume of {show_size(size)} is smaller than snapshot {source.name}"
                 raise InvalidInput("disk.too_small", words, hint=f"ask for at least {show_size(source.size_bytes)}")
+            check_encryption(tx, tenant, encrypted=False)
             made = replace(
                 self._drawn(source, name), size_bytes=size, host=lies_on, pool=in_pool,
                 max_bytes_per_s=limits.bytes_per_s or None, max_iops=limits.iops or None,

@@ -118,7 +118,7 @@ class VolumeService:
                 encryption="luks" if traits.encrypted else "none",
             )  # fmt: skip
             if existing is None:
-                check_may_be_encrypted(volume)
+                check_may_be_encrypted(tx, volume)
                 check_fits(tx, volume)
             add(tx, volume, capacity)
             if traits.encrypted:
