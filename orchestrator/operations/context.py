@@ -38,13 +38,13 @@ _CLEANED: Final = "cleaned"
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How patient operations are. Seconds."""
+    """How patient operations are, in seconds; ``first_pause`` is doubled after each try."""
 
     tries: int = 5
     first_pause: float = 0.5
-    """Doubled after each try."""
     guest_seen: float = 120.0
     shutdown_grace: int = 30
+    gpu_trial: int = 30
 
 
 @dataclass(frozen=True, kw_only=True)

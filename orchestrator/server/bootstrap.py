@@ -281,14 +281,7 @@ def _engine(
         queue.touch(mode=0o600)
         return WorkQueue(QueueDatabase(server or url_of(queue)), living.name, bounds, run)
 
-    return DurableEngine(
-        store,
-        runner,
-        bounds=bounds,
-        open_queue=open_queue,
-        living=living,
-        afterwards=afterwards,
-    )
+    return DurableEngine(store, runner, bounds=bounds, open_queue=open_queue, living=living, afterwards=afterwards)
 
 
 def _world(settings: Settings, store: Store, reach: Reach, key: bytes, controller: str) -> World:
@@ -304,7 +297,11 @@ def _world(settings: Settings, store: Store, reach: Reach, key: bytes, controlle
         bundles=BundleLibrary(settings.state / "driver-bundles", readable_files(settings)),
         keys=reach.keys,
         fencing=FenceAgents(directory=settings.state / "fencing"),
-        limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
+        limits=Limits(
+            guest_seen=settings.guest_seen_seconds,
+            shutdown_grace=settings.shutdown_grace_seconds,
+            gpu_trial=settings.gpu_trial_seconds,
+        ),
         controller=controller,
     )
 

@@ -66,6 +66,8 @@ class Settings(BaseSettings):
     gpus_reset_a_day: int = Field(default=0, ge=0, le=1000)
     """How many GPUs that are unfit are emptied and reset by themselves within a day at most; 0: none. Where
     such a reset fails its host is rebooted, once."""
+    gpu_trial_seconds: int = Field(default=30, ge=30, le=3600)
+    """How long after its reset, and the vGPU that was made on it, a GPU must stay well before VMs get it again."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)

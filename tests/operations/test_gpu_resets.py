@@ -89,6 +89,24 @@ def test_where_only_a_reboot_helps_a_reset_is_refused(plane: ControlPlane) -> No
         plane.services.gpu_cards.reset(L40S_HOST, "0000:ff:00.0")
 
 
+def test_a_trial_of_an_hour_ends_with_the_first_fault_that_is_told_in_it(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, paused = ill(plane), plane.world.clock.sleep
+    began, again = plane.world.clock.now(), GpuSignal(name="xid-63", at=5)
+    object.__setattr__(plane.world, "limits", replace(plane.world.limits, gpu_trial=3600))
+
+    def sleep(seconds: float) -> None:
+        paused(seconds)
+        if plane.world.clock.now() > began + 1800:
+            gpu.signals = (again,)
+
+    monkeypatch.setattr(plane.world.clock, "sleep", sleep)
+    assert reset(plane, gpu).state == "undone"
+    assert health(plane, gpu).state == "quarantined"
+    assert 1800 < plane.world.clock.now() - began < 2000
+
+
 @pytest.mark.parametrize("again", [GpuSignal(name="xid-79", at=5), GpuSignal(name="xid-63", at=5)])
 def test_one_of_which_something_new_is_told_after_its_reset_is_quarantined(
     plane: ControlPlane, again: GpuSignal, monkeypatch: pytest.MonkeyPatch

@@ -22,8 +22,7 @@ from orchestrator.operations.step import Step
 from orchestrator.operations.steps.driver import POLL_S, remove_probe, try_vgpu_on
 
 BACK_WITHIN_S: Final = 120.0
-QUIET_S: Final = 30.0
-"""So long after the trial nothing new may be told of it."""
+QUIET_POLL_S: Final = 30.0
 
 
 def _gpu(context: Context) -> GpuSnapshot:
@@ -121,11 +120,13 @@ def _try(context: Context) -> str:
 
 def _stays_quiet(context: Context) -> str:
     """:raises Fatal: ``gpu.not_well``: something new was told of it meanwhile"""
-    before = _gpu(context).signals
-    context.pause(QUIET_S)
-    new = [signal for signal in _gpu(context).signals if signal not in before]
-    if new:
-        raise _not_well(context, _words(new))
+    before, left_s = _gpu(context).signals, float(context.world.limits.gpu_trial)
+    while left_s > 0:
+        context.pause(min(left_s, QUIET_POLL_S))
+        left_s -= QUIET_POLL_S
+        new = [signal for signal in _gpu(context).signals if signal not in before]
+        if new:
+            raise _not_well(context, _words(new))
     with context.begin() as tx:
         host, gpu = tx.hosts.get(context.host_name), context.text("gpu")
         health = host.health_of(gpu)
