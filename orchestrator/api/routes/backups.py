@@ -196,7 +196,6 @@ class BackupAnswer(AnswerBody):
     boot_line: str | None
     """The last line that its serial console showed then, without control characters."""
     volumes: list[BackedUpVolumeAnswer]
-    """Data volumes of the same moment as the disk."""
 
 
 targets = APIRouter(prefix="/backup-targets", tags=["backups"])

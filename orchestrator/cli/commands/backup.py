@@ -30,7 +30,7 @@ from orchestrator.core.units import parse_duration, parse_size, show_size
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, MIN_BYTES_PER_S
 from orchestrator.core.vms.boot_check import DEFAULT_S, MAX_S
 
-app = new_group("Backups of VMs' disks and data volumes, which outlive VMs and hosts.")
+app = new_group("Backups of VMs' disks and volumes, which outlive VMs and hosts.")
 target_app = new_group("Mounted directories and buckets for backups.")
 app.add_typer(target_app, name="target")
 app.add_typer(backup_policy.app, name="policy")
@@ -110,10 +110,10 @@ def run(
     ctx: typer.Context, name: Name, target: ToTarget = None, volumes: WithVolumes = True, tenant: Tenant = "default",
     wait: Wait = True,
 ) -> None:  # fmt: skip
-    """Back up a VM's disk and the data volumes that it writes; it may run meanwhile.
+    """Back up a VM's disk and data volumes; it may run meanwhile.
 
-    All as of one moment. Of one that runs its guest agent freezes the file systems for that; without one it is what a
-    power cut would have left. Encrypted volumes are left out, and shown so.
+    All volumes that it writes, and all as of one moment. Of one that runs its guest agent freezes the file systems for
+    that; without one it is what a power cut would have left. Encrypted volumes are left out, and shown so.
     """
     session = session_of(ctx)
     started = session.client.create_backup(name, tenant, target, volumes=volumes)
@@ -152,7 +152,7 @@ def restore(
     ctx: typer.Context, name: Name, backup: BackupId, volumes: AndVolumes = True, tenant: Tenant = "default",
     yes: Yes = False, wait: Wait = True,
 ) -> None:  # fmt: skip
-    """Put a backup in the place of a stopped VM's disk and data volumes.
+    """Put a backup in the place of a stopped VM's disk and volumes.
 
     Of its own VM, or, with --no-volumes, of another one that is as large. What was on them is gone. The VM has to have
     all volumes that the backup has.

@@ -53,6 +53,7 @@ class BackedUpVolume:
     name: str
     """What it was called."""
     size_bytes: int
+    """What its guest saw of it."""
     left_out: str = ""
     """Why the backup does not hold it; empty: it does."""
 
