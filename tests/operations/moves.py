@@ -93,8 +93,16 @@ def move(plane: ControlPlane) -> str | None:
     return plane.services.moving.move(MoveVm(name="train", tenant="default")).operation
 
 
+def with_whole_gpu(plane: ControlPlane) -> None:
+    """Of a VM that runs."""
+    hosts(plane)
+    plane.services.vms.create(replace(create_vm(profile="gpu:1"), host=L40S_HOST))
+    plane.engine.drain()
+
+
 CASES = (
     ("move vm", "move_vm", with_stopped_vm, move),
+    ("move whole gpu cold", "move_vm_cold", with_whole_gpu, move_running),
     ("move running vm cold", "move_vm_cold", with_running_vm, move_running),
     ("move encrypted vm", "move_vm", with_stopped_encrypted_vm, move),
     ("move running encrypted vm cold", "move_vm_cold", with_running_encrypted_vm, move_running),

@@ -17,7 +17,9 @@ from tests.operations.moves import OTHER, move_running, with_running_vm
 from tests.operations.of_one_vm import Case
 
 _KINDS = ("move_vm_cold", "move_running_vm", "evacuate_vm")
-_WITH_VGPU = tuple(case for case in (*moves.CASES, *evacuations.CASES) if case[1] in _KINDS)
+_WITH_VGPU = tuple(
+    case for case in (*moves.CASES, *evacuations.CASES) if case[1] in _KINDS and case[2] is not moves.with_whole_gpu
+)
 
 
 @pytest.fixture
