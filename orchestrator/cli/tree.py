@@ -80,7 +80,7 @@ ENTRIES: Final = {
     "security-group": CommandEntry("security_group", "app", "Who may reach VMs, and whom they may reach."),
     "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
     "pool": CommandEntry("pool", "app", "Directories that several hosts mount, for disks."),
-    "backup": CommandEntry("backup", "app", "Backups of VMs' disks and volumes, which outlive VMs and hosts."),
+    "backup": CommandEntry("backup", "app", "Backups of disks and volumes, which outlive VMs and hosts."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
     "policy": CommandEntry("policy", "app", "Leases, priorities and maintenance of a tenant's VMs."),

@@ -30,7 +30,7 @@ from orchestrator.core.units import parse_duration, parse_size, show_size
 from orchestrator.core.vms.backup import MAX_BYTES_PER_S, MIN_BYTES_PER_S
 from orchestrator.core.vms.boot_check import DEFAULT_S, MAX_S
 
-app = new_group("Backups of VMs' disks and volumes, which outlive VMs and hosts.")
+app = new_group("Backups of disks and volumes, which outlive VMs and hosts.")
 target_app = new_group("Mounted directories and buckets for backups.")
 app.add_typer(target_app, name="target")
 app.add_typer(backup_policy.app, name="policy")
