@@ -237,11 +237,11 @@ class SiteCalls(DiskCalls):
         return self._get(path_of("maintenances"))
 
     def maintenance(self, name: str = "newest") -> models.Maintenance:
-        """With how far each host is. ``name``: its id; ``newest``: the one that was declared last."""
+        """With how far each host is. ``name``: its id, or how it begins; ``newest``: the one that was declared last."""
         return self._get(path_of("maintenances", name))
 
     def change_maintenance(self, what: str, name: str = "newest") -> models.Maintenance:
-        """``what``: pause, resume or cancel."""
+        """``what``: pause, resume or cancel. ``newest``: the only one that can be changed so."""
         return self._post(path_of("maintenances", name, what))
 
     def set_guest_driver(self, image: str, version: str | None, tenant: str | None = None) -> models.Image:

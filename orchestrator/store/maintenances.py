@@ -97,6 +97,11 @@ class Maintenances:
     def find(self, maintenance_id: str) -> Maintenance | None:
         return self._first(_NEWEST_FIRST.where(maintenances.c.id == maintenance_id))
 
+    def beginning(self, text: str) -> tuple[Maintenance, ...]:
+        """Those whose ids begin so, at most two."""
+        matches = _NEWEST_FIRST.where(maintenances.c.id.startswith(text, autoescape=True)).limit(2)
+        return tuple(map(_MAINTENANCE.validate_python, self._db.execute(matches).scalars()))
+
     def newest(self) -> Maintenance | None:
         """The one that was declared last."""
         return self._first(_NEWEST_FIRST)

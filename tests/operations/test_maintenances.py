@@ -132,6 +132,48 @@ def test_several_go_on_beside_each_other_and_each_is_known_by_its_id(plane: Cont
     assert caught.value.code == "maintenance.unknown"
 
 
+def halted_and_drained(plane: ControlPlane) -> tuple[str, str]:
+    """Ids of an upgrade that was paused and of a drain that was declared after it, which goes on."""
+    upgrade = plane.services.driver_upgrades.start(wanted(hosts=(T4_HOST,))).id
+    plane.services.maintenances.pause()
+    return upgrade, plane.services.maintenances.drain(A100_HOST, WantedDrain()).id
+
+
+def test_without_an_id_the_one_that_it_can_be_done_to_is_meant(plane: ControlPlane) -> None:
+    upgrade, drain = halted_and_drained(plane)
+    assert plane.services.maintenances.resume().id == upgrade, "the drain, which is younger, goes on"
+    with pytest.raises(Conflict, match=r"no maintenance is paused or halted: the drain .* is running") as caught:
+        plane.services.maintenances.resume()
+    assert caught.value.code == "maintenance.none_such"
+    plane.services.maintenances.pause(upgrade)
+    plane.services.maintenances.cancel(drain)
+    assert plane.services.maintenances.cancel().id == upgrade, "the drain, which is younger, has ended"
+
+
+@pytest.mark.parametrize("change", ["pause", "cancel"])
+def test_without_an_id_none_is_taken_for_another_that_could_be_meant(plane: ControlPlane, change: str) -> None:
+    upgrade, drain = halted_and_drained(plane)
+    plane.services.maintenances.resume()
+    with pytest.raises(InvalidInput) as caught:
+        getattr(plane.services.maintenances, change)()
+    assert (caught.value.code, "upgrade" in caught.value.message) == ("maintenance.ambiguous", True)
+    assert {plane.services.maintenances.get(each).state for each in (upgrade, drain)} == {"running"}
+
+
+def test_an_id_may_be_given_by_how_it_begins(plane: ControlPlane) -> None:
+    upgrade, drain = halted_and_drained(plane)
+    alone = next(upgrade[:digits] for digits in range(1, 37) if not drain.startswith(upgrade[:digits]))
+    assert plane.services.maintenances.get(alone.upper()).id == upgrade
+    assert plane.services.maintenances.resume(alone).state == "running"
+    for wrong in ("", "%", "newer"):
+        with pytest.raises(NotFound):
+            plane.services.maintenances.get(wrong)
+    if alone[:-1]:
+        with pytest.raises(InvalidInput) as caught:
+            plane.services.maintenances.get(alone[:-1])
+        assert caught.value.code == "maintenance.ambiguous"
+
+
 def test_one_cannot_have_begun_before_it_was_declared(plane: ControlPlane) -> None:
     with pytest.raises(InvalidInput) as caught:
         plane.services.driver_upgrades.start(wanted(when=Planned(at=plane.world.clock.now() - 1)))

@@ -14,7 +14,13 @@ from orchestrator.core.maintenance.maintenance import Maintenance
 router = APIRouter(prefix="/maintenances", tags=["maintenances"])
 
 IdInPath = Annotated[
-    str, Path(alias="id", max_length=40, description="Its id; newest: the one that was declared last.")
+    str,
+    Path(
+        alias="id",
+        max_length=40,
+        description="Its id, or how that begins. newest: the one that was declared last; of a change the only one that"
+        " can be changed so.",
+    ),
 ]
 
 

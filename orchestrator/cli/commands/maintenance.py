@@ -285,7 +285,13 @@ def evacuate(
     finish(followed(session, begun) if wait else begun, session.format, wait=wait)
 
 
-Id = Annotated[str, typer.Argument(metavar="[ID]", help="Its id; without it the one that was declared last.")]
+Id = Annotated[
+    str, typer.Argument(metavar="[ID]", help="Its id, or how it begins; without it the one that was declared last.")
+]
+ChangedId = Annotated[
+    str,
+    typer.Argument(metavar="[ID]", help="Its id, or how it begins; without it the only one that this can be done to."),
+]
 _COUNTS: Final = (
     field("ID", "id", Fit.WHOLE),
     field("WHAT", "title"),
@@ -312,19 +318,19 @@ def show_maintenance(ctx: typer.Context, name: Id = "newest") -> None:
 
 
 @app.command("pause")
-def pause(ctx: typer.Context, name: Id = "newest") -> None:
+def pause(ctx: typer.Context, name: ChangedId = "newest") -> None:
     """Begin no further host; what has begun ends."""
     _shown(session_of(ctx).client.change_maintenance("pause", name), format_of(ctx))
 
 
 @app.command("resume")
-def resume(ctx: typer.Context, name: Id = "newest") -> None:
+def resume(ctx: typer.Context, name: ChangedId = "newest") -> None:
     """Go on after a pause or a halt; the failures so far are forgiven."""
     _shown(session_of(ctx).client.change_maintenance("resume", name), format_of(ctx))
 
 
 @app.command("cancel")
-def cancel(ctx: typer.Context, name: Id = "newest") -> None:
+def cancel(ctx: typer.Context, name: ChangedId = "newest") -> None:
     """End it: hosts that wait stay as they are, what has begun ends."""
     _shown(session_of(ctx).client.change_maintenance("cancel", name), format_of(ctx))
 

@@ -38,13 +38,12 @@ from orchestrator.ports.fencing import Fencing
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import running_operation
 from orchestrator.services.hosts.gpu_health import close_for_mending
+from orchestrator.services.maintenance.naming import NEWEST, Change, known_maintenance, maintenance_to
 from orchestrator.services.maintenance.waits import AT_REST, TO_STOP, PlannedMaintenances, overridden_by, waits_of
 from orchestrator.services.vm_checks import known_vm
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
 
-NEWEST: Final = "newest"
-"""Stands for the one that was declared last."""
 HAND_BACK_S: Final = 14 * 86400.0
 MAX_SHOWN: Final = 100
 _SHOWN: Final = 8
@@ -74,7 +73,7 @@ class WantedEvacuation:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceService:
-    """``advance`` is told that there is something to do. ``name``: the id of one, or :data:`NEWEST`."""
+    """``advance`` is told that there is something to do. ``name``: see :mod:`services.maintenance.naming`."""
 
     store: Store
     clock: Clock
@@ -95,9 +94,9 @@ class MaintenanceService:
             return tx.maintenances.active()
 
     def get(self, name: str = NEWEST) -> Maintenance:
-        """:raises NotFound: ``maintenance.unknown``"""
+        """:raises NotFound: ``maintenance.unknown``; :raises InvalidInput: ``maintenance.ambiguous``"""
         with self.store.read() as tx:
-            return _known(tx, name)
+            return known_maintenance(tx, name)
 
     def now(self, maintenance: Maintenance) -> MaintenanceNow:
         """For whom its hosts wait, and how far they are."""
@@ -196,26 +195,28 @@ class MaintenanceService:
             return tx.vms.find_id(vm.id) or vm
 
     def pause(self, name: str = NEWEST) -> Maintenance:
-        """Nothing more begins until :meth:`resume`. :raises Conflict: ``maintenance.over``"""
-        return self._change(name, "pause_maintenance", paused)
+        """Nothing more begins until :meth:`resume`. :raises Conflict: ``maintenance.over``, ``maintenance.none_such``
+        :raises InvalidInput: ``maintenance.ambiguous``"""
+        return self._change(name, "pause", paused)
 
     def resume(self, name: str = NEWEST) -> Maintenance:
-        """Also after a halt: the failures so far are forgiven. :raises Conflict: ``maintenance.over``"""
-        return self._change(name, "resume_maintenance", resumed)
+        """Also after a halt: the failures so far are forgiven. :raises Conflict: ``maintenance.over``,
+        ``maintenance.none_such``; :raises InvalidInput: ``maintenance.ambiguous``"""
+        return self._change(name, "resume", resumed)
 
     def cancel(self, name: str = NEWEST) -> Maintenance:
         """What has begun ends, hosts that wait stay as they are.
 
         :raises Conflict: ``maintenance.over``; ``maintenance.empty``: a host that answers is uncordoned to serve again;
-            ``maintenance.evacuates``"""
+            ``maintenance.evacuates``, ``maintenance.none_such``; :raises InvalidInput: ``maintenance.ambiguous``"""
         with self.store.read() as tx:
             lost = frozenset(host.name for host in tx.hosts.list() if host.state in LOST)
-        return self._change(name, "cancel_maintenance", lambda its: _cancelled(its, lost))
+        return self._change(name, "cancel", lambda its: _cancelled(its, lost))
 
-    def _change(self, name: str, action: str, change: Callable[[Maintenance], Maintenance]) -> Maintenance:
+    def _change(self, name: str, to: Change, change: Callable[[Maintenance], Maintenance]) -> Maintenance:
         now = self.clock.now()
         with self.store.begin() as tx:
-            maintenance = _known(tx, name)
+            maintenance = maintenance_to(tx, to, name)
             if is_over(maintenance):
                 raise Conflict(
                     "maintenance.over",
@@ -223,7 +224,9 @@ class MaintenanceService:
                     hint="'vgpuctl maintenance list' shows those that go on",
                 )
             tx.maintenances.put(settled(change(maintenance), now))
-            tx.audit.append(at=now, actor=actor(), action=action, subject=maintenance.title, outcome="accepted")
+            tx.audit.append(
+                at=now, actor=actor(), action=f"{to}_maintenance", subject=maintenance.title, outcome="accepted"
+            )
         self.advance()
         return self.get(maintenance.id)
 
@@ -313,17 +316,6 @@ def _planned_for(tx: Transaction, vm: Vm) -> list[Maintenance]:
         hint = "ask the operators of the site"
         raise Conflict("maintenance.decided", "an operator has said when, over all policies", hint=hint)
     return [its for its in due if its.policy != "stop"]
-
-
-def _known(tx: Transaction, name: str) -> Maintenance:
-    maintenance = tx.maintenances.newest() if name == NEWEST else tx.maintenances.find(name)
-    if maintenance is None:
-        raise NotFound(
-            "maintenance.unknown",
-            "no maintenance was ever declared" if name == NEWEST else f"no maintenance has the id {name[:40]!a}",
-            hint="'vgpuctl maintenance list' shows what was declared",
-        )
-    return maintenance
 
 
 @dataclass(frozen=True, kw_only=True)
