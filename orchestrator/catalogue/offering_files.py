@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -17,8 +18,12 @@ from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.mig_profile import MigProfile
 from orchestrator.core.gpu.model import GpuModel
+from orchestrator.core.gpu.vgpu_type import TYPE_NUMBER
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.offerings.rules import OfferingFacts, check_legal
+
+TYPE_NUMBER_HINT: Final = "numbers of types differ from driver to driver: 'vgpuctl profile list' has their names"
+"""Where a type was to be named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,8 +171,8 @@ def mistakes_in(offering: Offering, catalogue: Catalogue, *, look_up: bool) -> I
     """
     if look_up:
         for field, name, known in _unknown_names(offering, catalogue):
-            near = near_names(name, known)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            near = () if (number := TYPE_NUMBER.fullmatch(name)) else near_names(name, known)
+            hint = f"; did you mean {' or '.join(near)}?" if near else f"; {TYPE_NUMBER_HINT}" if number else ""
             yield field, f"{field} {name!a} is in no table{hint}"
     for violation in check_legal(offering, facts_about(offering, catalogue)):
         yield violation.field, f"{violation.message} [{violation.rule}]"

@@ -8,17 +8,15 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
-from orchestrator.catalogue.offering_files import load_offerings
+from orchestrator.catalogue.offering_files import TYPE_NUMBER_HINT, load_offerings
 from orchestrator.catalogue.tables import profiles_directory
 from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu.mig_profile import is_mig_profile_name
-from orchestrator.core.gpu.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+from orchestrator.core.gpu.vgpu_type import TYPE_NUMBER, is_vgpu_type_name, parse_vgpu_type_name
 from orchestrator.core.offerings.offering import Offering, VmSize, vm_size
 from orchestrator.core.offerings.rules import MAX_GPUS
 
 _WHOLE_GPUS = re.compile(r"gpu:(?P<count>[1-9][0-9]?)", re.ASCII)
-_TYPE_NUMBER = re.compile(r"(?:nvidia-)?[0-9]+", re.ASCII | re.IGNORECASE)
-"""As directories of sysfs and ``current_vgpu_type`` have it."""
 _MAKER = re.compile(r"(?:nvidia\.com/)?(?:(?:nvidia|grid|tesla|mig)-)*", re.ASCII)
 
 
@@ -96,8 +94,8 @@ class Profiles:
         known = [*self.offerings, *host_types, *self.catalogue.type_names, *self.catalogue.profile_names]
         meant = _spelling(name[:80])
         near = tuple(dict.fromkeys(other for other in known if _spelling(other) == meant)) or near_names(name, known)
-        if _TYPE_NUMBER.fullmatch(name):
-            hint = "numbers of types differ from driver to driver: 'vgpuctl profile list' has their names"
+        if TYPE_NUMBER.fullmatch(name):
+            hint = TYPE_NUMBER_HINT
         elif name.startswith("gpu:"):
             hint = f"write gpu:1 to gpu:{MAX_GPUS} for whole GPUs"
         elif near:

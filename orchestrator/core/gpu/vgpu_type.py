@@ -13,6 +13,8 @@ Series = Literal["A", "B", "C", "Q"]
 """A applications, B desktops, C compute, Q workstations."""
 VgpuMode = Literal["time_sliced", "mig_backed"]
 
+TYPE_NUMBER = re.compile(r"(?:nvidia-)?[0-9]+", re.ASCII | re.IGNORECASE)
+"""As directories of sysfs and ``current_vgpu_type`` have it."""
 _NAME = re.compile(
     r"(?P<brand>GRID|NVIDIA) (?P<board>[A-Za-z0-9]+(?:[ -][A-Za-z0-9]+)*?)"
     r"(?:-(?P<slices>[1-7]))?-(?P<gb>0|[1-9][0-9]{0,3})(?P<series>[ABCQ])(?P<suffix>ME|4)?",

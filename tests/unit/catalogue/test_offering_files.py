@@ -129,6 +129,10 @@ def test_what_a_file_says_is_what_the_offering_holds(tmp_path: Path) -> None:
             "5: x: vgpu_type 'NVIDIA L40S-12X' is in no table; did you mean NVIDIA L40S-12Q or",
         ),
         (
+            HEAD + "  - name: x\n    kind: time_sliced\n    vgpu_type: nvidia-233\n",
+            "5: x: vgpu_type 'nvidia-233' is in no table; numbers of types differ from driver to driver: 'vgpuctl prof",
+        ),
+        (
             HEAD + "  - name: x\n    kind: mig\n    mig_profile: 2g.21gb\n",
             "5: x: mig_profile '2g.21gb' is in no table; did you mean",
         ),
