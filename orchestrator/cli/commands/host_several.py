@@ -133,6 +133,8 @@ def provision(
         return
     hosts = picked_hosts(session, names, selector, question="put the driver on hosts", yes=yes)
     begun = {name: _begun(session, name) for name in hosts}
+    if len(begun) == 1 and isinstance(refused := begun[hosts[0]], VgpuctlError):
+        raise refused
     rows = [_ended(session, name, started, wait=wait) for name, started in begun.items()]
     show_list(rows, PROVISIONED, session.format, "no hosts")
     failed = [row for row in rows if row["error"]]

@@ -100,6 +100,11 @@ def test_each_host_whose_provisioning_cannot_be_planned_is_named(cli: Cli) -> No
     assert ("gpu2" in refused.err, "absent" in refused.err) == (True, True)
 
 
+def test_the_only_host_that_is_refused_its_driver_has_the_code_of_that(cli: Cli) -> None:
+    refused = cli("host", "provision", "absent", "--yes")
+    assert ("[host.unknown]" in refused.err, refused.code) == (True, 4)
+
+
 def test_hosts_that_are_refused_their_driver_alike_have_the_hint_of_that(cli: Cli) -> None:
     refused = cli("host", "provision", "gpu2", "absent", "--yes")
     assert "2 of 2 hosts did not get their driver" in refused.err
