@@ -337,9 +337,7 @@ def _place_again(fleet: FleetIndex, vm: Vm, request: Request) -> Placement | Ref
 
 def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None, tied_by: str | None) -> VgpuctlError:
     if first is not None and first.code == NEVER_FITS:
-        hint = "ask for less, or for another profile: 'vgpuctl capacity' has what fits"
-        hint = hint if tied_by is None else f"leave out volume {tied_by}, or {hint}"
-        return InvalidInput(first.code, first.message, hint=hint, reasons=refusal.reasons)
+        return never_fits(first, refusal.reasons, tied_by)
     error = NoCapacity(
         refusal.code,
         f"no GPU has room for {spec.profile}",
@@ -348,6 +346,13 @@ def _no_room(refusal: Refusal, spec: VmSpec, first: Reason | None, tied_by: str 
     )
     error.told = first
     return error
+
+
+def never_fits(why: Reason, reasons: tuple[Reason, ...] = (), tied_by: str | None = None) -> InvalidInput:
+    """``reasons``: of hosts and GPUs as they are now. ``tied_by``: the volume that says which host."""
+    hint = "ask for less, or for another profile: 'vgpuctl capacity' has what fits"
+    hint = hint if tied_by is None else f"leave out volume {tied_by}, or {hint}"
+    return InvalidInput(why.code, why.message, hint=hint, reasons=reasons)
 
 
 def _instance_at(geometry: Geometry, part: Part, profile: str) -> InstancePlace | None:

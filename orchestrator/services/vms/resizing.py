@@ -24,7 +24,7 @@ from orchestrator.services.messages import MoveVm, ResizePlan, ResizeVm, Started
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.vm_checks import check_lease, check_settled, known_vm
 from orchestrator.services.vms.moving import VmMoves
-from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open
+from orchestrator.services.vms.planning import Planner, VmPlan, check_still_open, never_fits
 from orchestrator.services.vms.requirements import check_size
 from orchestrator.services.vms.vm_volumes import check_may_change
 from orchestrator.store.database import Store
@@ -93,9 +93,18 @@ class VmResizing:
             except (NoCapacity, InvalidInput) as error:
                 if isinstance(error, InvalidInput) and error.code != NEVER_FITS:
                     raise
+                self._check_ever_fits(tx, fleet, vm, spec)
                 return vm, spec, error, None
             within_quota(tx, here.vm, vm)
             return vm, spec, here, _sizes(fleet, vm, tx.claims.find(vm.id), here, self.planner.ids.new_uuid())
+
+    def _check_ever_fits(self, tx: Transaction, fleet: FleetIndex, vm: Vm, spec: VmSpec) -> None:
+        """On any host, as if it were a new one. :raises InvalidInput: ``vm.never_fits``"""
+        offering = fleet.known.of_tenants({spec.tenant}).resolve(spec.profile)
+        wanted = self.planner.wanted(tx, fleet, replace(spec, host=None, gpu=None), vm.id, offering, None)
+        lasting = fleet.lasting_reason(self.planner.request(wanted), asked=spec.profile, place=None)
+        if lasting is not None and lasting.code == NEVER_FITS:
+            raise never_fits(lasting)
 
     def _begin(
         self, tx: Transaction, request: ResizeVm, planned_for: Vm, plan: VmPlan, sizes: tuple[HeldSize, HeldSize]
