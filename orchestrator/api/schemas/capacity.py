@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name
+from orchestrator.api.schemas.vms import named_for
 from orchestrator.core.advice.alike import CapacityGpus, CapacityRow
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
@@ -269,7 +270,7 @@ class ExplanationAnswer(AnswerBody):
     gpus: tuple[GpuRowAnswer, ...]
     """Some that are too full or cut in another way, no two alike."""
     preempts: tuple[str, ...]
-    """VMs that would be stopped for it; not told to tenants."""
+    """VMs that would be stopped for it; of others' a tenant is only told that there are some."""
     moves: tuple[str, ...]
     """Moves of VMs that would make it fit: tenant/name from HOST to HOST; not told to tenants."""
 
@@ -298,6 +299,6 @@ class ExplanationAnswer(AnswerBody):
             why=None,
             remedies=(),
             gpus=(),
-            preempts=(),
+            preempts=named_for((explanation.request.tenant,), explanation.preempts),
             moves=(),
         )

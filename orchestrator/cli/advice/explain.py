@@ -27,8 +27,10 @@ def render_explanation(explanation: Mapping[str, Any], width: int) -> list[str]:
     lines = [f"{_asked(request)} does not fit ({explanation['code']}):"]
     for reason in explanation["reasons"]:
         lines += wrapped(reason["message"] if explanation["restricted"] else reason_text(reason), "  - ", width)
+    preempts = ", ".join(explanation["preempts"])
+    preempting = ["", *wrapped(f"with --preempt it would have stopped: {preempts}", "", width)] if preempts else []
     if explanation["restricted"]:
-        return lines
+        return lines + preempting
     if explanation["gpus"]:
         lines += ["", "what is on these GPUs (of those alike, one is shown):"]
         for row in explanation["gpus"]:
@@ -43,12 +45,7 @@ def render_explanation(explanation: Mapping[str, Any], width: int) -> list[str]:
         lines += ["", "no VMs were found whose deletion would make it fit"]
     if explanation.get("moves"):
         lines += ["", *wrapped(f"with --with-moves these would move: {', '.join(explanation['moves'])}", "", width)]
-    if explanation["preempts"]:
-        lines += [
-            "",
-            *wrapped(f"with --preempt it would have stopped: {', '.join(explanation['preempts'])}", "", width),
-        ]
-    return lines
+    return lines + preempting
 
 
 def _fits(explanation: Mapping[str, Any], width: int) -> list[str]:

@@ -83,6 +83,8 @@ class TenantExplanation:
     fits: bool
     reasons: tuple[Reason, ...] = ()
     code: str | None = None
+    preempts: tuple[str, ...] = ()
+    """``tenant/name`` of VMs that would be stopped for it, if it asked for that; others' are for nobody to read."""
 
 
 def led_by(explanation: Explanation, first: Reason | None, exact: Request) -> Explanation:
@@ -93,7 +95,7 @@ def led_by(explanation: Explanation, first: Reason | None, exact: Request) -> Ex
     return replace(explanation, request=exact, told=first, reasons=(first, *explanation.reasons), code=first.code)
 
 
-def for_tenant(explanation: Explanation) -> TenantExplanation:
+def for_tenant(explanation: Explanation, preempts: tuple[str, ...] = ()) -> TenantExplanation:
     """A tenant's own quota is told with its numbers, its own VMs by their names, and what can never be; everything else
     is "no place now"."""
     request = explanation.request
@@ -103,7 +105,7 @@ def for_tenant(explanation: Explanation) -> TenantExplanation:
         return TenantExplanation(request=request, fits=False, reasons=explanation.reasons, code=explanation.code)
     reason = explanation.told or NO_PLACE
     code = reason.code if reason.code == NEVER_FITS else NO_PLACE.code
-    return TenantExplanation(request=request, fits=False, reasons=(reason,), code=code)
+    return TenantExplanation(request=request, fits=False, reasons=(reason,), code=code, preempts=preempts)
 
 
 __all__ = ["NO_PLACE", "Explanation", "TenantExplanation", "explain", "for_tenant"]

@@ -41,7 +41,7 @@ from orchestrator.services.networks import network_for
 from orchestrator.services.pools import check_disk_encryption, check_pool_has, pool_on_hosts
 from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.vms.deallocating import preemptible_now
+from orchestrator.services.vms.deallocating import may_preempt, preemptible_now
 from orchestrator.services.vms.fit_query import FitQuery, check_roles, check_roles_where_placed
 from orchestrator.services.vms.moves import MoveService
 from orchestrator.services.vms.placement_request import first_reason, in_coarse_steps, with_networks, with_site_rules
@@ -230,7 +230,8 @@ class CapacityService:
             with self.index.current() as now:
                 explanation = explain_in(now.engine, request, fleet.views)
                 first = None if explanation.fits else first_reason(tx, now, exact, question)
-            preempts = () if explanation.fits else self._preempts(tx, question, request, fleet)
+            asks = question.preempt and (not coarse or may_preempt(tx, question.tenant, question.priority))
+            preempts = self._preempts(tx, question, request, fleet) if asks and not explanation.fits else ()
             moves = () if explanation.fits or coarse else self._moves(tx, question, request, may_ask=may_ask)
             if explanation.placement is not None:
                 check_roles(tx, offering, question.tenant, explanation.placement.host_id)
@@ -252,8 +253,6 @@ class CapacityService:
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
         """Chosen as create does: by how long they have run."""
-        if not question.preempt:
-            return ()
         preemptible = preemptible_now(tx, tenant=question.tenant, priority=question.priority)
         urgent = replace(request, now_s=self.clock.now())
         preemption = place_preempting(urgent, fleet.views, preemptible)
@@ -262,9 +261,9 @@ class CapacityService:
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
         """Whether it fits, as the tenant of the question may know it; it may name no place.
 
-        :raises NotFound: ``profile.unknown``
-        """
-        return for_tenant(self.explain(question, coarse=True).explanation)
+        :raises NotFound: ``profile.unknown``"""
+        named = self.explain(question, coarse=True)
+        return for_tenant(named.explanation, named.preempts)
 
     def gpu_map(
         self, after: tuple[str, str] | None = None, most: int | None = None, only: GpuFilter = EVERY_GPU

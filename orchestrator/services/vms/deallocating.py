@@ -8,7 +8,7 @@ from typing import Final
 
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.tenancy.quota import preemptible
-from orchestrator.core.vms.priority import Priority
+from orchestrator.core.vms.priority import Priority, rank
 from orchestrator.core.vms.vm import DeallocationReason, Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.services.begin import held_by, new_operation, record, undo_inputs
@@ -32,6 +32,12 @@ def begin_deallocation(tx: Transaction, vm: Vm, why: DeallocationReason, *, cloc
 def idle(tx: Transaction, vm: Vm) -> bool:
     """Nothing works on it, or has got stuck with it."""
     return all(operation.state in FINISHED - {"stuck"} for operation in tx.operations.of_subject(vm.id))
+
+
+def may_preempt(tx: Transaction, tenant: str, priority: Priority) -> bool:
+    """Whether the tenant's policy lets others be stopped for a VM of that priority."""
+    policy = tx.policies.get(tenant)
+    return policy.preempt and rank(priority) <= rank(policy.max_priority)
 
 
 def preemptible_now(tx: Transaction, *, tenant: str, priority: Priority) -> dict[str, Vm]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from orchestrator.cli.advice.explain import render_explanation
 from orchestrator.core.tenancy.tenant import Member
 from tests.contract.api.real_app import real_app
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
@@ -147,8 +148,10 @@ def test_a_tenant_may_have_others_stopped_and_is_not_told_whom(tmp_path: Path) -
             replace(create_vm("secret-project", profile="GRID T4-16Q"), tenant="foreign", priority="low")
         )
         plane.engine.drain()
+        explained = [client.get(asks := "/v1/explain?tenant=own&profile=GRID T4-16Q&priority=normal").json()]
         before = client.post("/v1/vms/plan", json=wanted)
         plane.services.tenancy.policies.change("own", {"preempt": True})
+        explained.append(client.get(asks).json())
         plan = client.post("/v1/vms/plan", json=wanted)
         known = TestClient(real_app(plane)).post("/v1/vms/plan", json=wanted).json()["preempts"]
         started = client.post("/v1/vms", json=wanted)
@@ -157,6 +160,9 @@ def test_a_tenant_may_have_others_stopped_and_is_not_told_whom(tmp_path: Path) -
         stopped = plane.services.vms.get("foreign", "secret-project")
     assert (before.status_code, before.json()["code"]) == (403, "preemption.not_allowed")
     assert plan.json()["preempts"] == ["VMs of others"]
+    assert [answer["preempts"] for answer in explained] == [[], ["VMs of others"]], "as its policy lets it"
+    lines = render_explanation(explained[1], 80)
+    assert (explained[1]["restricted"], lines[-1]) == (True, "with --preempt it would have stopped: VMs of others")
     assert known == ["foreign/secret-project"]
     assert started.status_code == 202
     assert not [text for text in (plan.text, started.text, *shown) if "secret-project" in text or "foreign" in text]
