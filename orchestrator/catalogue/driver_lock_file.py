@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from orchestrator.catalogue.described import StrictForm
@@ -98,9 +98,15 @@ class DriverLockForm(
     schema_version: SchemaVersion
     """Of the form of this document."""
     site: ComponentsForm = ComponentsForm()
-    """For all hosts."""
+    """For all hosts; ``{}`` locks nothing of them."""
     groups: dict[str, GroupForm] = Field(default={}, max_length=MAX_GROUPS)
     """Hosts that differ from the site; the first that picks a host counts."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set & {"site", "groups"}:
+            raise ValueError("it names neither site nor groups: 'site: {}' locks nothing")
+        return self
 
     def to_core(self) -> DriverLock:
         """:raises InvalidInput: ``lock.name_invalid``, ``lock.name_taken``, ``label.selector_invalid``"""

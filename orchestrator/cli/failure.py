@@ -123,7 +123,8 @@ def _said(error: Any, option: str | None) -> str:
     if option is not None:
         return f"{option} needs a value" if "requires" in text else text
     if param is not None:
-        name = max(param.opts, key=len) if param.param_type_name == "option" else str(param.name).upper()
+        shown = (param.metavar or str(param.name).upper()).removesuffix("...")
+        name = max(param.opts, key=len) if param.param_type_name == "option" else shown
         if type(error).__name__ == "MissingParameter":
             return f"{name} is missing"
         return f"{name}: {_of_value(error.message, param.type)}"

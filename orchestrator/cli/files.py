@@ -68,7 +68,8 @@ def _content(path: Path, *, what: str, max_bytes: int) -> bytes:
         why = f"cannot read {_name(path)}: {why_unreadable(error)}"
         raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what)) from error
     if content is None:
-        raise InvalidInput(f"{what}.too_large", f"{_name(path)} is over {max_bytes} bytes", hint=_hint(what))
+        why = f"{_name(path)} is over {max_bytes} bytes"
+        raise InvalidInput(f"{what}.too_large", why, hint=f"give one of at most {max_bytes} bytes")
     return content
 
 
@@ -181,7 +182,8 @@ def read_ssh_keys(given: str) -> list[str]:
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise InvalidInput("ssh_key.empty", f"{_name(path)} has no key in it", hint=_hint("ssh_key"))
+        hint = "give the .pub file of a key; 'ssh-keygen -t ed25519' makes a key"
+        raise InvalidInput("ssh_key.empty", f"{_name(path)} has no key in it", hint=hint)
     return keys
 
 
@@ -190,4 +192,5 @@ def _name(path: Path) -> str:
 
 
 def _hint(what: str) -> str:
-    return f"give a text file for --{what.replace('_', '-')}"
+    """``file``: it is named without an option."""
+    return "name a text file" if what == "file" else f"give a text file for --{what.replace('_', '-')}"

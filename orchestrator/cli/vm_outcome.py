@@ -130,5 +130,5 @@ def _partial(failed: Mapping[str, VgpuctlError], count: int, of: str) -> Vgpuctl
         "vm.partial" if of == "VMs" else "host.partial",
         f"{len(failed)} of {count} {of} could not be done",
         hint=first.hint or "the others are done",
-        reasons=reasons,
+        reasons=(*reasons, *first.reasons),
     )

@@ -308,6 +308,11 @@ def test_what_is_encrypted_is_read_with_the_password_and_asked_for_without(
     assert (refused.code, refused.out) == (2, "")
     assert "[inventory.encrypted]" in refused.err
     assert "--vault-password-file FILE" in refused.err
+    wrong = directory / "wrong"
+    wrong.write_text("another\n")
+    refused = _import(cli, directory / "hosts", "--dry-run", "--vault-password-file", str(wrong))
+    assert (refused.code, "[inventory.vault_password]" in refused.err) == (2, True)
+    wrong.unlink()
     told = _import(cli, directory, "--dry-run", "-o", "json", "--vault-password-file", str(password))
     assert _rows(told)["secret-1"]["address"] == "192.0.2.40"
 

@@ -181,6 +181,8 @@ def counted_names(names: Sequence[str], count: int | None) -> list[str]:
     :raises InvalidInput: ``cli.usage``, ``vm.name_invalid``
     """
     if count is None:
+        if numbered := next((name for name in names if "{n}" in name), None):
+            raise InvalidInput("cli.usage", f"{numbered} has a number that nothing says", hint="add --count N")
         return [check_name(name, what="vm") for name in dict.fromkeys(names)]
     (first, *more) = names
     if more:

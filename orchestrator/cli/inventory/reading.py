@@ -29,6 +29,8 @@ _FAILED_SOURCE: Final = re.compile(r"Completely failed to parse inventory source
 
 _UNDECRYPTED: Final = "no vault secrets"
 """What Ansible says to encrypted files without a password for them."""
+_NOT_OPENED: Final = "no vault secrets were found that could decrypt"
+"""The same where one was given (ansible-core, lib/ansible/parsing/vault)."""
 
 Variables = Mapping[str, Any]
 
@@ -190,6 +192,13 @@ def _unreadable(sources: Sequence[str], why: str, details: str | None = None) ->
 
 def _encrypted(sources: Sequence[str], errors: str) -> InvalidInput:
     named = ", ".join(ascii(source)[1:-1][:80] for source in sources)
+    if _NOT_OPENED in errors:
+        raise InvalidInput(
+            "inventory.vault_password",
+            f"the vault password does not open what ansible-vault encrypted in the inventory {named}",
+            hint="ansible-vault view --vault-password-file FILE ENCRYPTED_FILE tells which one does",
+            details=errors,
+        )
     return InvalidInput(
         "inventory.encrypted",
         f"the inventory {named} has variables that ansible-vault encrypted",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.catalogue.user_data import checked_user_data
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.pool import check_pool_name
@@ -13,7 +14,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.image import check_image_name
 from orchestrator.core.vms.network import MAX_CARDS
-from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
+from orchestrator.core.vms.user_data import check_ssh_key
 from orchestrator.core.vms.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
@@ -54,7 +55,7 @@ def checked(request: CreateVm) -> CreateVm:
             "no VM is stopped or moved for one that is not started",
             hint=f"leave out --no-start, or {' and '.join(option for option, is_set in options.items() if is_set)}",
         )
-    user_data = None if request.user_data is None else plain_user_data(request.user_data)
+    user_data = None if request.user_data is None else checked_user_data(request.user_data)
     ssh_keys = tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys))
     return replace(request, gpu=gpu, user_data=user_data, ssh_keys=ssh_keys)
 

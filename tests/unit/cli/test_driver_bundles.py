@@ -92,6 +92,6 @@ def test_a_bundle_that_the_lock_names_stays(cli: Cli, tmp_path: Path) -> None:
     assert cli("driver", "lock", "apply", str(lock)).code == 0
     refused = cli("driver", "bundle", "remove", digest)
     assert (refused.code, "[bundle.locked]" in refused.err, _listed(cli)) == (5, True, ["580.65.05"])
-    lock.write_text("schema_version: 1\n")
+    lock.write_text("schema_version: 1\nsite: {}\n")
     assert cli("driver", "lock", "apply", str(lock)).code == 0
     assert cli("driver", "bundle", "remove", digest).code == 0

@@ -40,7 +40,7 @@ def test_a_lock_is_applied_shown_and_replaced(cli: Cli, lock_file: Path) -> None
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[1].split() == ["site", "all", "others", "host_driver", "580.65.05", "-"]
     assert done.out == cli("driver", "lock", "show").out
-    lock_file.write_text("schema_version: 1\n")
+    lock_file.write_text("schema_version: 1\nsite: {}\n")
     assert cli("driver", "lock", "apply", str(lock_file)).code == 0
     assert json.loads(cli("driver", "lock", "show", "-o", "json").out) == {"site": [], "groups": []}
 
@@ -54,13 +54,13 @@ def test_a_group_that_has_what_the_site_has_is_shown(cli: Cli, lock_file: Path) 
     assert [line.split()[:3] for line in done.out.splitlines()[2:]] == [
         ["kept", "ring=kept", "-"], ["rest", "ring", "host_driver"],
     ]  # fmt: skip
-    lock_file.write_text("schema_version: 1\n")
+    lock_file.write_text("schema_version: 1\nsite: {}\n")
     cli("driver", "lock", "apply", str(lock_file))
 
 
 def test_a_lock_that_cannot_be_changes_nothing(cli: Cli, lock_file: Path) -> None:
     before = cli("driver", "lock", "show").out
-    for text in ("site: [\n", "schema_version: 1\nsite: {fabric_manager: 580.65.05}\n", "\0"):
+    for text in ("site: [\n", "schema_version: 1\nsite: {fabric_manager: 580.65.05}\n", "\0", "schema_version: 1\n"):
         lock_file.write_text(text)
         refused = cli("driver", "lock", "apply", str(lock_file))
         assert (refused.code, refused.out) == (2, "")
