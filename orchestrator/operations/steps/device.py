@@ -59,6 +59,8 @@ def make_devices_at(context: Context, vm: Vm) -> Vm:
 
 def _check_in_service(context: Context, device: Device) -> None:
     """What is there already runs on. :raises Conflict: ``gpu.out_of_service``: its function takes no new vGPU"""
+    if device.function is None:
+        return
     with context.world.store.read() as tx:
         closed = device.function in tx.hosts.get(context.host_name).closed_functions
     if closed and not any(placed.device.name == device.name for placed in observed_on(_find(context, device.gpu))):

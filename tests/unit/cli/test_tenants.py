@@ -162,12 +162,13 @@ def test_a_policy_is_set_shown_and_taken_back(cli: Cli) -> None:
     assert cli("tenant", "create", "policed").code == 0
     shown = cli("policy", "set", "policed", "lease=8h", "max-lease=30d", "disk-grace=36h")
     assert shown.out.split()[:6] == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
-    assert shown.out.split()[6:12] == ["max-priority", "normal", "isolation", "instance", "preempt", "no"]
-    assert shown.out.split()[12:] == ["maintenance", "stop", "pool", "none"]
+    assert shown.out.split()[6:10] == ["max-priority", "normal", "isolation", "instance"]
+    assert shown.out.split()[10:14] == ["encryption", "optional", "preempt", "no"]
+    assert shown.out.split()[14:] == ["maintenance", "stop", "pool", "none"]
     assert cli("policy", "set", "policed", "lease=none").code == 0
     kept = json.loads(cli("policy", "show", "policed", "-o", "json").out)
     assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {
-        "max_priority": "normal",
+        "max_priority": "normal", "encryption": "optional",
         "isolation": "instance",
         "preempt": False,
         "maintenance": "stop",
