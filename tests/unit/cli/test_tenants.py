@@ -168,7 +168,8 @@ def test_a_policy_is_set_shown_and_taken_back(cli: Cli) -> None:
     assert cli("policy", "set", "policed", "lease=none").code == 0
     kept = json.loads(cli("policy", "show", "policed", "-o", "json").out)
     assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {
-        "max_priority": "normal", "encryption": "optional",
+        "max_priority": "normal",
+        "encryption": "optional",
         "isolation": "instance",
         "preempt": False,
         "maintenance": "stop",
@@ -176,7 +177,8 @@ def test_a_policy_is_set_shown_and_taken_back(cli: Cli) -> None:
     }
     changed = cli("policy", "set", "policed", "max-priority=high", "preempt=yes", "maintenance=22:00-05:00")
     assert changed.out.split()[6:] == [
-        "max-priority", "high", "isolation", "instance", "preempt", "yes", "maintenance", "22:00-05:00", "pool", "none",
+        "max-priority", "high", "isolation", "instance", "encryption", "optional", "preempt", "yes",
+        "maintenance", "22:00-05:00", "pool", "none",
     ]  # fmt: skip
 
 
