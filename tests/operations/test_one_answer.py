@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.advice.explain import NO_PLACE
-from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
+from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, QuotaExceeded
 from orchestrator.core.gpu.vgpu_parameters import Scheduler
 from orchestrator.core.hosts.cpus import NumaNode
 from orchestrator.core.offerings.offering import Offering, unsupported
@@ -59,6 +59,26 @@ def test_what_is_not_done_is_refused_with_one_code_whoever_asks(plane: ControlPl
         refused.append((caught.value.code, caught.value.message))
     assert refused == [("profile.unsupported", refused[0][1])] * len(asked)
     assert "asked" not in {row.profile for row in capacity.capacity(Question(each=True))}
+
+
+def test_the_first_network_of_a_tenant_counts_whoever_asks(plane: ControlPlane) -> None:
+    plane.services.tenancy.tenants.create("d")
+    plane.services.tenancy.quotas.change("d", {"networks": 0})
+    services, capacity, profile = plane.services, plane.services.capacity, "GRID T4-4Q"
+    wanted, question = replace(create_vm("a", profile=profile), tenant="d"), Question(profile=profile, tenant="d")
+    for ask in (lambda: services.vms.plan(wanted), lambda: services.vms.create(wanted)):
+        with pytest.raises(QuotaExceeded, match="the quota of networks is 0, 0 in use, 1 asked for") as caught:
+            ask()
+        assert "delete a VM" not in str(caught.value.hint)
+    assert capacity.explain(question).explanation.code == "quota.exceeded"
+    assert capacity.explain_for_tenant(question).code == "quota.exceeded"
+    row = capacity.room(question, "d")[0]
+    assert (row.fits_now, row.reason and row.reason.code) == (0, "quota.exceeded")
+    plane.services.tenancy.quotas.change("d", {"networks": 1})
+    assert capacity.explain(question).explanation.fits
+    assert capacity.room(question, "d")[0].fits_now
+    services.vms.create(wanted)
+    assert capacity.explain(question).explanation.fits, "the next VM brings no network along"
 
 
 def test_a_gpu_whose_driver_mixes_no_sizes_is_refused_by_name(plane: ControlPlane) -> None:

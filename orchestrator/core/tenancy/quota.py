@@ -276,9 +276,16 @@ def check_quota(
         raise QuotaExceeded(
             "quota.exceeded",
             first if len(reasons) == 1 else f"{first} (and {len(reasons) - 1} more)",
-            hint=f"'vgpuctl quota show {tenant}' shows what is held; delete a VM or ask for more",
+            hint=f"'vgpuctl quota show {tenant}' shows what is held; {_helps(reasons)} or ask for more",
             reasons=tuple(reasons),
         )
+
+
+def _helps(reasons: Iterable[Reason]) -> str:
+    """Where networks alone are too many, no VM that is deleted makes room for one."""
+    if {resource for reason in reasons for resource in reason.subjects} == {"networks"}:
+        return "delete a network, name another with --network"
+    return "delete a VM"
 
 
 def _held_by(resource: str, holders: Mapping[str, Amounts]) -> str:

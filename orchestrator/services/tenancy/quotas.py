@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.quota_names import board_name, boards_of, check_is_here, resolved_resource
@@ -135,6 +135,19 @@ def more_within_quota(tx: Transaction, tenant: str, amounts: Amounts) -> None:
     :raises QuotaExceeded: ``quota.exceeded``
     """
     QuotaRoom.told(tx, tenant, amounts).check(amounts)
+
+
+def new_within_quota(tx: Transaction, vm: Vm) -> None:
+    """The same of a new VM, with what comes with it.
+
+    :raises QuotaExceeded: ``quota.exceeded``
+    """
+    more_within_quota(tx, vm.spec.tenant, amounts_of(vm) + made_with(tx, vm.spec.networks))
+
+
+def made_with(tx: Transaction, networks: Iterable[str]) -> Counter[str]:
+    """What a new VM on these networks brings along: its tenant's default one, where that is not made yet."""
+    return Counter(networks=int(any(tx.networks.find(name) is None for name in networks)))
 
 
 def volume_within_quota(tx: Transaction, volume: Volume) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -28,7 +29,6 @@ from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.rules.wanted import Wanted, profile_of
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.tenancy.access import Tenants
-from orchestrator.core.tenancy.quota import Amounts
 from orchestrator.core.vms.network import DEFAULT_NAME, Network
 from orchestrator.core.vms.vm import VmShape, VmState
 from orchestrator.core.vms.volume import READ_ONLY
@@ -39,7 +39,7 @@ from orchestrator.services.fleet.named import check_named
 from orchestrator.services.fleet.view import Viewed
 from orchestrator.services.networks import network_for
 from orchestrator.services.pools import check_disk_encryption, check_pool_has, pool_on_hosts
-from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked
+from orchestrator.services.tenancy.quotas import QuotaRoom, amounts_asked, made_with
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vms.deallocating import may_preempt, preemptible_now
 from orchestrator.services.vms.fit_query import FitQuery, check_roles, check_roles_where_placed
@@ -87,6 +87,8 @@ class _Ties:
     """As hosts call them."""
     tied_by: str | None
     """Name of the volume that alone says which host."""
+    brings: Counter[str]
+    """What is made with it and counts too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +113,8 @@ class CapacityService:
     moves: MoveService
 
     def refresh(self) -> None:
-        """Read what has changed in the fleet, so that nobody who asks waits for more than the newest of it; the first
-        time for 10,000 hosts that is seconds. Raises what the database does."""
+        """Read what has changed in the fleet, so that nobody who asks waits for more than the newest of it: at first
+        seconds for 10,000 hosts. Raises what the database does."""
         with self.index.current():
             pass
 
@@ -120,11 +122,11 @@ class CapacityService:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
 
         Where nothing is promised to it, it is told whether one fits and not how many: that would count others' VMs.
-        Raises what :meth:`capacity` raises.
-        """
+        Raises what :meth:`capacity` raises."""
         with self.index.current(), self.store.read() as tx:
             now, of_tenant = self._fleet().of_tenant(tenant), replace(question, tenant=tenant)
             quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, of_tenant)
+            no_network = quota.refuses(ties.brings)
             wanted = [
                 (_amounts(vm, offering), self._counted(tx, vm, offering, ties, coarse=True), vm.profile)
                 for vm, offering in _questions(now, of_tenant)
@@ -134,7 +136,7 @@ class CapacityService:
         rows = []
         for amounts, query, profile in wanted:
             at_most = _most(min(places[query], max(1, quota.promised(amounts))), of_tenant)
-            most, over = quota.most(amounts, at_most), quota.refuses(amounts)
+            most, over = 0 if no_network else quota.most(amounts, at_most), no_network or quota.refuses(amounts)
             none = None if most else next(iter(over), query.refused or NO_PLACE)
             rows.append(CapacityRow(profile, most, none))
         return tuple(rows)
@@ -203,8 +205,7 @@ class CapacityService:
         """Where it would go and why, or why not and what would make it fit. ``coarse``: for who does not watch the
         pool.
 
-        :raises NotFound: ``profile.unknown``, ``network.unknown``
-        :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``, ``volume.unknown``
+        :raises NotFound: ``….unknown`` of profile, network, tenant, host, GPU or volume
         :raises InvalidInput: ``network.repeated``, ``volume.repeated`` …
         :raises Conflict: ``volume.…``: one that no new VM can be given
         :raises Conflict, NotFound: roles that its offering asks for cannot be run in it, as create says it
@@ -219,11 +220,11 @@ class CapacityService:
             known = fleet.known
             offering = known.resolve(question.profile)
             question = known.sized(question, offering)
-            wanted = self._wanted(tx, question, offering, _ties(tx, question, question.host))
+            wanted = self._wanted(tx, question, offering, ties := _ties(tx, question, question.host))
             check_pool_has(tx, wanted.vm.pool, question.disk_bytes)
             exact = request_for(wanted)
             request = request_for(in_coarse_steps(wanted)) if coarse else exact
-            amounts = _amounts(question, offering)
+            amounts = _amounts(question, offering) + ties.brings
             over = QuotaRoom.told(tx, question.tenant, amounts).refuses(amounts)
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
@@ -259,9 +260,7 @@ class CapacityService:
         return () if preemption is None else tuple(preemptible[vm_id].full_name for vm_id in preemption[1].victims)
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
-        """Whether it fits, as the tenant of the question may know it; it may name no place.
-
-        :raises NotFound: ``profile.unknown``"""
+        """Whether it fits, as the tenant of the question may know it; it may name no place. Raises as explain does."""
         named = self.explain(question, coarse=True)
         return for_tenant(named.explanation, named.preempts)
 
@@ -340,7 +339,7 @@ class CapacityService:
         return with_site_rules(tx, self.index, with_networks(tx, bare, ties.networks))
 
 
-def _amounts(vm: Question, offering: Offering) -> Amounts:
+def _amounts(vm: Question, offering: Offering) -> Counter[str]:
     return amounts_asked(
         offering, count=vm.count, vcpus=vm.vcpus, memory_mib=vm.memory_mib, disk_bytes=vm.disk_bytes, nic=vm.nic
     )
@@ -363,7 +362,8 @@ def _ties(tx: Transaction, question: Question, host: str | None = None) -> _Ties
     networks = tuple(network_for(tx, question.tenant, name) for name in question.networks)
     volumes = volumes_for(tx, question.tenant, question.volumes, host, None)
     where, disk_bytes, tied_by = place_with(volumes, host, 0)
-    return _Ties(where, disk_bytes, networks, tuple(volume.on_hosts for volume in volumes), tied_by)
+    brings = made_with(tx, (network.name for network in networks))
+    return _Ties(where, disk_bytes, networks, tuple(volume.on_hosts for volume in volumes), tied_by, brings)
 
 
 def _most(number: int, question: Question) -> int:

@@ -26,7 +26,7 @@ from orchestrator.services.maintenance.waits import gets_driver, is_held
 from orchestrator.services.messages import CreateVm, DryRun, Started, VmChange
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.pools import check_disk_encryption, check_pool_has, pool_on_hosts
-from orchestrator.services.tenancy.quotas import within_quota
+from orchestrator.services.tenancy.quotas import new_within_quota, within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import (
     already_there,
@@ -161,7 +161,7 @@ class VmService(VmListing):
         )
         end = new_lease_end(policy, request.end, tx.time.no_earlier(plan.vm.created_at))
         plan = replace(plan, vm=with_ports(tx, replace(plan.vm, lease_end=end), request.addresses))
-        within_quota(tx, plan.vm)
+        new_within_quota(tx, plan.vm)
         plan = replace(plan, run=planned_run(tx, plan.vm, roles, clock=self.planner.clock, ids=self.planner.ids))
         return self.making_way.with_places(tx, plan, reserve=self.planner.reserve if reserve else None)
 
