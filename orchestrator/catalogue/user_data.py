@@ -44,5 +44,5 @@ def _why_none(text: str) -> str | None:
             empty = isinstance(root, yaml.ScalarEvent) and root.value in _NULL
             if documents > 1 or not (empty or isinstance(root, yaml.MappingStartEvent)):
                 what = "a second document begins" if documents > 1 else "no mapping, KEY: VALUE, begins"
-                return f"line {root.start_mark.line + 1}: {what} here"
+                return f"line {root.start_mark.line + 1 if root.start_mark else 1}: {what} here"
     return None

@@ -157,10 +157,10 @@ def test_where_it_fits_nowhere_the_reasons_of_all_hosts_are_told(plane: ControlP
 
 def test_a_size_that_no_host_can_ever_hold_is_refused_as_create_refuses_it(plane: ControlPlane) -> None:
     resizes.of_host(L40S_HOST, start=False)(plane)
-    for size in ({"vcpus": 500}, {"memory_mib": 9000 * 1024}):
-        error = refused("vm.never_fits", InvalidInput, lambda size=size: resize(plane, wanted(**size)))
+    for larger in (wanted(vcpus=500), wanted(memory_mib=9000 * 1024)):
+        error = refused("vm.never_fits", InvalidInput, partial(resize, plane, larger))
         assert "can ever hold" in error.message
-        refused("vm.never_fits", InvalidInput, lambda size=size: plan(plane, wanted(**size)))
+        refused("vm.never_fits", InvalidInput, partial(plan, plane, larger))
 
 
 def test_whole_gpus_stay_of_their_model_unless_the_offering_names_another(plane: ControlPlane) -> None:

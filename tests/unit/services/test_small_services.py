@@ -94,13 +94,13 @@ def test_gpus_are_looked_up_by_host_and_address(plane: ControlPlane) -> None:
         plane.services.gpus.list("nobody")
 
 
-def test_a_hint_about_a_pool_fits_who_named_one_already() -> None:
+def test_a_hint_about_a_pool_fits_who_named_one_already(plane: ControlPlane) -> None:
     volume = Volume(
         id="v", tenant="default", name="data", size_bytes=1, host=None, vm=None, state="new", created_at=0, pool="fast",
         encryption="luks",
     )  # fmt: skip
-    with pytest.raises(InvalidInput) as refused:
-        check_may_be_encrypted(volume)
+    with plane.store.read() as tx, pytest.raises(InvalidInput) as refused:
+        check_may_be_encrypted(tx, volume)
     assert refused.value.hint == "give '--pool none', or leave out '--encrypted'"
 
 
