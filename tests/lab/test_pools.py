@@ -95,6 +95,7 @@ def test_a_vm_of_a_pool_moves_while_it_runs_and_its_disks_stay_where_they_are(si
         assert 'Failed to get "write" lock' in refused
 
 
+@pytest.mark.fault("F104")
 def test_vms_of_a_dead_host_start_elsewhere_with_their_data_and_it_gives_them_up_when_it_is_back(site: Site) -> None:
     product, target = site.product, site.hosts["target"]
     vm = str(product.json("show-vm", _VM)["id"])
