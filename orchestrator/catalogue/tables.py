@@ -149,7 +149,8 @@ def describe(detail: ErrorDetails, form: type[BaseModel] | None = None) -> str:
         return f"{field}: {message}; did you mean {near}?"
     if detail["type"] == "missing" and field == "schema_version":
         return f"{field}: {message}; a file begins with 'schema_version: 1'"
-    shown = "" if detail["type"] == "missing" else f", got {ascii(detail['input'])[:60]}"
+    got = "nothing" if detail["input"] is None else ascii(detail["input"])[:60]
+    shown = "" if detail["type"] == "missing" else f", got {got}"
     return f"{field or 'the file'}: {message}{shown}{_how_to_write(detail)}"
 
 
