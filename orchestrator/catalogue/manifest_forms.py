@@ -14,7 +14,6 @@ from orchestrator.catalogue.described import StrictForm
 from orchestrator.catalogue.offering_schema import OfferingForm, SchemaVersion
 from orchestrator.catalogue.profiles import Profiles
 from orchestrator.catalogue.quota_names import resolved_resource
-from orchestrator.catalogue.user_data import checked_user_data
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink, is_ipv4
@@ -37,7 +36,7 @@ from orchestrator.core.units import parse_duration
 from orchestrator.core.vms.backup import SHORTEST_ID
 from orchestrator.core.vms.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.vms.network import MAX_CARDS, WantedNetwork, parse_subnet
-from orchestrator.core.vms.user_data import check_ssh_key
+from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
 from orchestrator.core.vms.vm import MAX_VCPUS, VmShape, disk_bytes, memory_mib
 from orchestrator.core.vms.volume import MAX_ATTACHED, plain_name
 
@@ -298,7 +297,7 @@ class VmForm(StrictForm, copies=VmShape, without={"memory_mib", "disk_bytes"}, d
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     from_snapshot: Annotated[str, Field(pattern=f"^{NAME_PATTERN}/{NAME_PATTERN}$")] | None = None
     from_backup: Annotated[str, Field(min_length=SHORTEST_ID, max_length=36)] | None = None
-    user_data: Annotated[str, _checked(checked_user_data)] | None = None
+    user_data: Annotated[str, _checked(plain_user_data)] | None = None
     host: Name | None = None
     gpu: Annotated[str, _checked(parse_pci_address)] | None = None
     lease: Annotated[str, _checked(_lease_s)] | None = None

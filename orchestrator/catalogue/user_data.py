@@ -10,23 +10,21 @@ from typing import Final
 import yaml
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.vms.user_data import plain_user_data
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CLOUD_CONFIG: Final = "#cloud-config"
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
-def checked_user_data(text: str) -> str:
-    """As :func:`plain_user_data`, which it raises what that raises; what begins with ``#cloud-config`` is a mapping.
+def check_cloud_config(plain: str) -> None:
+    """Plain user data that begins with ``#cloud-config`` is a mapping. Only of new VMs: one that is there keeps what it
+    has.
 
     :raises InvalidInput: ``user_data.invalid``"""
-    plain = plain_user_data(text)
     why = _why_none(plain) if plain.startswith(_CLOUD_CONFIG) else None
     if why is not None:
         hint = "'cloud-init schema -c FILE' checks it, where cloud-init is installed"
         raise InvalidInput("user_data.invalid", f"user data is nothing that cloud-init reads: {why}", hint=hint)
-    return plain
 
 
 def _why_none(text: str) -> str | None:

@@ -182,9 +182,10 @@ class DiskCalls:
         return self._get(path_of("tenants", name, "key"))
 
     def rotate_tenant_key(self, name: str, key: str | None = None) -> models.TenantKey:
-        """What is on its encrypted volumes stays. ``key``: the tenant's own, 32 bytes in base64; None: one is drawn."""
+        """What is on its encrypted disks and volumes stays. ``key``: the tenant's own, 32 bytes in base64; None: one is
+        drawn."""
         return self._post(path_of("tenants", name, "key", "rotate"), {} if key is None else {"key": key})
 
     def revoke_tenant_key(self, name: str) -> models.TenantKeyRevoked:
-        """What is on its encrypted volumes is gone."""
+        """What is on its encrypted disks and volumes is gone."""
         return self._post(path_of("tenants", name, "key", "revoke"))

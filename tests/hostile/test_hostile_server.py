@@ -107,7 +107,7 @@ FILES = {
     "manifest": "schema_version: 1\nvms:\n  - name: train\n    profile: t4-small\n    image: guest\n",
     "offerings": "schema_version: 1\nofferings:\n  - {name: notebook, kind: time_sliced, vgpu_type: NVIDIA L40S-12Q}\n",
     "mig": "version: v1\nmig-configs:\n  all:\n    - devices: all\n      mig-enabled: false\n",
-    "lock": "schema_version: 1\n",
+    "lock": "schema_version: 1\nsite: {}\n",
     "image": "no image",
     "private": "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n",
 }

@@ -47,6 +47,7 @@ from orchestrator.core.actions.disk_snapshots import (
 from orchestrator.core.actions.host_actions import ActionResult, DeleteVolume, HostAction, ImageFormat
 from orchestrator.core.actions.volumes import CopyDataVolume, LinkDataVolume, ReplaceDataVolume
 from orchestrator.core.errors import Conflict, Fatal, NotFound, VgpuctlError
+from orchestrator.core.hosts.volume_key import is_encrypted
 from orchestrator.core.vms.disk_snapshot import SNAPSHOT_FILE, TakenOf
 
 _POLL_S: Final = 0.5
@@ -206,7 +207,11 @@ class SnapshotsOfDisks:
         return source
 
     def _disk(self, vm: str, name: str) -> tuple[Path, Path]:
-        """It, and the image that it was made on."""
+        """It, and the image that it was made on. What QEMU copies of an encrypted one would be as the guest sees it.
+
+        :raises Conflict: ``snapshot.encrypted``"""
+        if is_encrypted(name):
+            raise Conflict("snapshot.encrypted", "an encrypted disk is not copied", hint="copy its files in the guest")
         disk = self.storage.disk_path(name)
         image = self.storage.image_beneath(vm, name)
         if image is None or not disk.exists():

@@ -76,14 +76,14 @@ def get_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyAnswer:
 
 @router.post("/{tenant}/key/rotate")
 def rotate_key(tenant: TenantInPath, services: ServicesOf, body: RotateTenantKeyBody | None = None) -> TenantKeyAnswer:
-    """Rotate a tenant's key. The keys of its encrypted volumes are closed with a new one; what is on them stays."""
+    """Rotate a tenant's key. It closes the keys of its encrypted disks and volumes; what is on them stays."""
     own = None if body is None else body.key
     return TenantKeyAnswer.of(tenant, services.tenancy.tenants.rotate_key(tenant, own))
 
 
 @router.post("/{tenant}/key/revoke")
 def revoke_key(tenant: TenantInPath, services: ServicesOf) -> TenantKeyRevokedAnswer:
-    """Revoke a tenant's key. It is destroyed, with those of its encrypted volumes: what is on them is gone."""
+    """Revoke a tenant's key. With it go those of its encrypted disks and volumes: what is on them is gone."""
     return TenantKeyRevokedAnswer(tenant=tenant, volumes=services.tenancy.tenants.revoke_key(tenant))
 
 

@@ -44,7 +44,7 @@ class RotateTenantKeyBody(StrictForm, example={}):
 
 
 class TenantKeyAnswer(AnswerBody):
-    """A tenant's key, which closes those of its encrypted volumes."""
+    """A tenant's key, which closes those of its encrypted disks and volumes."""
 
     copied_from = (TenantKey,)
 
@@ -64,12 +64,12 @@ class TenantKeyAnswer(AnswerBody):
 
 
 class TenantKeyRevokedAnswer(AnswerBody):
-    """A tenant's key, and those of its encrypted volumes, were destroyed."""
+    """A tenant's key, and those of its encrypted disks and volumes, were destroyed."""
 
     tenant: str
     """Whose it was."""
     volumes: int
-    """How many encrypted volumes it had closed the keys of."""
+    """How many encrypted disks and volumes it had closed the keys of."""
 
 
 class PutMemberBody(StrictForm, example={"subject": "uid:1000", "role": "tenant-user"}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.catalogue.user_data import checked_user_data
+from orchestrator.catalogue.user_data import check_cloud_config
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu.pci import parse_pci_address
 from orchestrator.core.hosts.pool import check_pool_name
@@ -14,7 +14,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.image import check_image_name
 from orchestrator.core.vms.network import MAX_CARDS
-from orchestrator.core.vms.user_data import check_ssh_key
+from orchestrator.core.vms.user_data import check_ssh_key, plain_user_data
 from orchestrator.core.vms.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
@@ -55,7 +55,7 @@ def checked(request: CreateVm) -> CreateVm:
             "no VM is stopped or moved for one that is not started",
             hint=f"leave out --no-start, or {' and '.join(option for option, is_set in options.items() if is_set)}",
         )
-    user_data = None if request.user_data is None else checked_user_data(request.user_data)
+    user_data = None if request.user_data is None else plain_user_data(request.user_data)
     ssh_keys = tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys))
     return replace(request, gpu=gpu, user_data=user_data, ssh_keys=ssh_keys)
 
@@ -120,7 +120,11 @@ def sized_as(spec: VmSpec, request: CreateVm) -> CreateVm:
 def spec_of(
     request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...], pool: str | None
 ) -> VmSpec:
-    """``user_data``: the id under which the text is stored; the next three: their names on hosts."""
+    """Of a new VM. ``user_data``: the id under which the text is stored; the next three: their names on hosts.
+
+    :raises InvalidInput: ``user_data.invalid``"""
+    if request.user_data is not None:
+        check_cloud_config(request.user_data)
     on_hosts = {"network": "", "volumes": volumes, "pool": pool}
     if networks:
         on_hosts |= {"network": networks[0], "more_networks": networks[1:]}

@@ -17,12 +17,14 @@ import pytest
 
 from orchestrator.agent import process
 from orchestrator.agent.images import disk_images
+from orchestrator.core.actions.disk_snapshots import TakeSnapshot
 from orchestrator.core.actions.host_actions import CreateVolume, DefineDomain, StartDomain
 from orchestrator.core.actions.volumes import GrowDisk
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict
 from orchestrator.core.hosts.volume_key import VolumeKey
 from orchestrator.core.units import MIB
+from orchestrator.core.vms.disk_snapshot import snapshot_file
 from tests.unit.agent.bench import Bench, domain_of
 from tests.unit.agent.test_data_volumes import refused
 from tests.unit.agent.test_encrypted_volumes import Secrets, secrets
@@ -101,3 +103,11 @@ def test_libvirt_has_the_key_while_the_domain_is_started_and_not_after(furnished
     refused("volume.no_key", Conflict, lambda: furnished.do(StartDomain(vm=furnished.vm)))
     assert furnished.do(StartDomain(vm=furnished.vm, keys=create.keys)).changed
     assert secrets.at_start == [{furnished.vm: PASSPHRASE.encode()}]
+
+
+def test_no_server_has_a_snapshot_of_an_encrypted_disk_made_as_its_guest_sees_it(furnished: Bench) -> None:
+    furnished.do(made := creating(furnished))
+    taken = TakeSnapshot(
+        vm=furnished.vm, volume=snapshot_file(furnished.vm, "2" * 36), disk=made.volume, size_bytes=SIZE
+    )
+    refused("snapshot.encrypted", Conflict, lambda: furnished.do(taken))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -224,7 +225,9 @@ def test_help_and_page_say_of_every_resource_what_its_quota_counts(cli: Cli) -> 
         assert f"`{resource}`" in page
 
 
-def test_a_tenants_key_is_rotated_and_destroyed_only_when_that_is_said(cli: Cli, research: str, tmp_path: Path) -> None:
+def test_a_tenants_key_is_rotated_and_destroyed_only_when_that_is_said(
+    cli: Cli, research: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "own.key"
     own.write_text(base64.b64encode(bytes(range(32))).decode() + "\n")
     assert cli("volume", "create", "research/private", "--size", "1GiB", "--encrypted").code == 0
@@ -232,12 +235,20 @@ def test_a_tenants_key_is_rotated_and_destroyed_only_when_that_is_said(cli: Cli,
     for origin, more in (("site", ()), ("tenant", ("--key-file", str(own)))):
         rotated = cli("tenant", "key", "rotate", research, *more).out
         shown = json.loads(cli("tenant", "key", "show", research, "-o", "json").out)
-        assert rotated == f"tenant research has key {shown['id']}; encrypted volumes: 1\n"
+        assert rotated == f"tenant research has key {shown['id']}; encrypted disks and volumes: 1\n"
         assert (shown["origin"], shown["volumes"]) == (origin, 1)
     refused = cli("tenant", "key", "revoke", research)
     assert (refused.code, "[cli.not_confirmed]" in refused.err) == (2, True)
     shown = json.loads(cli("volume", "show", "research/private", "-o", "json").out)
     assert shown["encryption"] == "luks"
-    assert "volumes that nobody reads again: 1" in cli("tenant", "key", "revoke", research, "--yes").out
+    assert cli("create-vm", "train", "--tenant", research, "-p", "t4-small", "--no-start", "--encrypted").code == 0
+    ours, theirs = os.openpty()
+    os.write(ours, b"y\nn\n")
+    with os.fdopen(theirs) as terminal, monkeypatch.context() as typing:
+        typing.setattr("sys.stdin", terminal)
+        asked = cli("tenant", "key", "revoke", research)
+    os.close(ours)
+    assert (asked.code, "destroy all that is on private, the disk of VM train?" in asked.err) == (6, True), asked
+    assert "disks and volumes that nobody reads again: " in cli("tenant", "key", "revoke", research, "--yes").out
     assert "keyless" in cli("volume", "show", "research/private").out
     assert cli("volume", "create", "again", "--size", "1GiB", "--encrypted", "--pool", "none").code == 0
