@@ -89,8 +89,10 @@ def signals_of(host: Host, snapshot: HostSnapshot, address: str) -> tuple[GpuSig
     seen = next((gpu for gpu in snapshot.gpus if gpu.address == address), None)
     of_gpu = [GpuSignal(name=MISSING)] if seen is None else [signal for signal in seen.signals if not signal.function]
     health = host.health_of(address) or GpuHealth()
-    if len(health.closed_functions) >= SEVERAL:
-        of_gpu.append(GpuSignal(name=FUNCTIONS, text=", ".join(list(health.closed_functions)[:SEVERAL])))
+    # What a person has closed, or a rule for its relapses, outlasts every reset: it is no fault of its GPU.
+    unfit = [function for function, its in health.functions if its.state == "unfit"]
+    if len(unfit) >= SEVERAL:
+        of_gpu.append(GpuSignal(name=FUNCTIONS, text=", ".join(unfit[:SEVERAL])))
     return (*of_gpu, *(word.signal for word in health.words))
 
 

@@ -8,8 +8,9 @@ from dataclasses import fields
 from typing import Final
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, one_line
+from orchestrator.core.gpu.device import Device
 from orchestrator.core.gpu.health_states import MAX_WORD, reason_closed
-from orchestrator.core.hosts.host import LOST
+from orchestrator.core.hosts.host import LOST, Host
 from orchestrator.core.moves.moves import own_verdicts
 from orchestrator.core.moves.rules import Traveller
 from orchestrator.core.names import near
@@ -173,7 +174,7 @@ def check_gpus(tx: Transaction, vm: Vm) -> None:
 
     :raises Conflict: ``gpu.out_of_service``"""
     host = tx.hosts.get(vm.host)
-    if all(reason_closed(host.health_of(device.gpu)) is None for device in vm.devices):
+    if not any(_is_out_of_service(tx, host, device) for device in vm.devices):
         return
     moving = Traveller(vm=vm, host_state=host.state, offered=False)
     stays = next(verdict.limits for verdict in own_verdicts(moving) if verdict.kind == "cold")
@@ -184,6 +185,19 @@ def check_gpus(tx: Transaction, vm: Vm) -> None:
         hint=f"{f'it cannot move: {stays[0].message}' if stays else move}; else an operator gives the GPU back: "
         "'vgpuctl health show' tells who closed it and why, 'health return' gives it back",
     )
+
+
+def _is_out_of_service(tx: Transaction, host: Host, device: Device) -> bool:
+    """Its GPU takes nothing new, or its virtual function does not and all others are claimed or closed."""
+    if reason_closed(host.health_of(device.gpu)) is not None:
+        return True
+    snapshot = tx.hosts.snapshot(host.name)
+    if snapshot is None or device.function not in host.closed_functions:
+        return False
+    gpus = (gpu for gpu in snapshot.gpus if gpu.address == device.gpu)
+    functions = {part.address for gpu in gpus for part in gpu.parents if part.is_vf}
+    claimed = {claimed.function for claim in tx.claims.of_host(host.name) for claimed in claim.devices}
+    return bool(functions) and functions <= claimed | host.closed_functions
 
 
 def check_labelled(vm: Vm, labels: Mapping[str, str], *, protected: bool) -> None:

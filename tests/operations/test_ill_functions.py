@@ -12,6 +12,7 @@ import pytest
 from orchestrator.core.errors import Conflict, NoCapacity, NotFound
 from orchestrator.core.gpu.health import SEVERAL, GpuSignal
 from orchestrator.core.gpu.health_states import CLEAN_S
+from orchestrator.core.operation import Operation
 from orchestrator.services.maintenance.maintenances import WantedDrain
 from orchestrator.services.vms.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
@@ -119,6 +120,123 @@ def test_several_functions_at_fault_are_the_gpu(plane: ControlPlane) -> None:
     assert known.health.cause.endswith(f"several of its virtual functions are out of service: {', '.join(functions)}")
     struck(plane)
     assert set(ill(plane).values()) == {"watch"}
+
+
+def test_functions_that_a_person_has_closed_say_nothing_of_their_gpu(plane: ControlPlane) -> None:
+    functions = gpu(plane).function_addresses()[-SEVERAL:]
+    for address in functions:
+        plane.services.gpu_health.quarantine(L40S_HOST, address, "guests hang")
+    plane.findings.observe(L40S_HOST)
+    assert ill(plane) == dict.fromkeys(functions, "quarantined")
+
+
+def emptied(plane: ControlPlane) -> str:
+    """PCI address of the function that ``first`` had: it was at fault and is emptied, and then all of its GPU is."""
+    first = function(plane, "first")
+    struck(plane, first)
+    plane.services.maintenances.drain(L40S_HOST, WantedDrain(), first)
+    go_on(plane)
+    plane.services.vms.delete("default", "second")
+    plane.engine.drain()
+    return first
+
+
+def reset(plane: ControlPlane) -> Operation:
+    started = plane.services.gpu_cards.reset(L40S_HOST, gpu(plane).address)
+    plane.engine.drain()
+    return plane.services.operations.get(str(started.operation))
+
+
+def test_a_reset_that_goes_well_ends_what_emptying_a_function_closed(plane: ControlPlane) -> None:
+    first = emptied(plane)
+    assert reset(plane).state == "done"
+    assert ill(plane) == {gpu(plane).address: "watch", first: "watch"}
+
+
+def test_a_reset_does_not_return_a_function_that_a_person_has_closed(plane: ControlPlane) -> None:
+    closed = gpu(plane).function_addresses()[-1]
+    plane.services.gpu_health.quarantine(L40S_HOST, closed, "guests hang")
+    first = emptied(plane)
+    assert reset(plane).state == "done"
+    assert ill(plane) == {gpu(plane).address: "watch", first: "watch", closed: "quarantined"}
+
+
+@pytest.mark.parametrize("number", [1, SEVERAL])
+def test_what_is_told_of_functions_does_not_fail_the_trial_of_their_gpu(
+    plane: ControlPlane, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied(plane)
+    functions, paused = gpu(plane).function_addresses()[-number:], plane.world.clock.sleep
+
+    def tell(at: int) -> None:
+        gpu(plane).signals = tuple(GpuSignal(name="aer-fatal", at=at, function=address) for address in functions)
+
+    def strike(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("after", "RestoreDriver"):
+            tell(5)
+
+    def sleep(seconds: float) -> None:
+        tell(6)
+        paused(seconds)
+
+    plane.hosts.strike = strike
+    monkeypatch.setattr(plane.world.clock, "sleep", sleep)
+    assert reset(plane).state == "done"
+    assert {ill(plane)[address] for address in functions} == {"unfit"}
+
+
+def test_the_evidence_of_a_reset_that_failed_is_of_the_gpu_alone(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, again = emptied(plane), GpuSignal(name="xid-79", at=5)
+    paused = plane.world.clock.sleep
+
+    def sleep(seconds: float) -> None:
+        gpu(plane).signals = (GpuSignal(name="aer-fatal", at=4, function=first), again)
+        paused(seconds)
+
+    monkeypatch.setattr(plane.world.clock, "sleep", sleep)
+    assert reset(plane).state == "undone"
+    health = plane.services.gpu_health.get(L40S_HOST, gpu(plane).address).health
+    assert [line for line in health.evidence if not line.startswith("bug report")] == [again.words]
+
+
+def bound(plane: ControlPlane) -> str:
+    """PCI address of the function of ``first``, which is stopped; all functions of its GPU are claimed."""
+    gpu(plane).functions, gpu(plane).enabled = 2, True
+    plane.findings.observe(L40S_HOST)
+    plane.services.vms.stop("default", "first")
+    plane.engine.drain()
+    return function(plane, "first")
+
+
+def test_a_vm_whose_function_is_closed_does_not_start_where_no_other_is_free(plane: ControlPlane) -> None:
+    first = bound(plane)
+    plane.services.gpu_health.quarantine(L40S_HOST, first, "guests hang")
+    with pytest.raises(Conflict) as refused:
+        plane.services.vms.start("default", "first")
+    assert refused.value.code == "gpu.out_of_service"
+    assert "'vgpuctl vm move first --tenant default'" in str(refused.value.hint)
+    assert where(plane)["first"] == (L40S_HOST, "stopped")
+    plane.services.vms.delete("default", "second")
+    plane.engine.drain()
+    plane.services.vms.start("default", "first")
+    plane.engine.drain()
+    assert where(plane)["first"] == (L40S_HOST, "running")
+    assert function(plane, "first") != first
+
+
+def test_a_start_that_finds_its_function_closed_and_no_other_free_says_so(plane: ControlPlane) -> None:
+    first = bound(plane)
+    started = plane.services.vms.start("default", "first")
+    plane.services.gpu_health.quarantine(L40S_HOST, first, "guests hang")
+    plane.engine.drain()
+    ended = plane.services.operations.get(str(started.operation))
+    assert (ended.state, ended.error and ended.error["code"]) == ("undone", "gpu.no_capacity")
+    assert ended.error is not None
+    assert "virtual function" in str(ended.error["reasons"])
+    assert "we did not make" not in str(ended.error)
+    assert f"'vgpuctl health return {L40S_HOST} {first} --reason TEXT'" in str(ended.error["hint"])
 
 
 def test_a_function_is_reset_with_its_gpu_alone(plane: ControlPlane) -> None:

@@ -39,8 +39,8 @@ _TO_DO: Final[Mapping[Remedy, str]] = {
     "restart_vm": "the others on it go on; it is of one of {vms}: the one whose programs failed is restarted",
 }
 _FUNCTION: Final = (
-    "no new vGPU is put on that virtual function, the rest of its GPU is given out; {stop}a reset of the GPU or a "
-    "boot of {host} puts it right"
+    "no new vGPU is put on that virtual function, the rest of its GPU is given out; {stop}a reset of the GPU puts it "
+    "right"
 )
 _SERVES: Final = "that virtual function serves on; on it: {vms}"
 _OF_FUNCTION: Final = "save what can be saved, then stop it and start it again: it gets another part of the GPU"

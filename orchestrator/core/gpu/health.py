@@ -99,7 +99,7 @@ MISSING: Final = "gpu-missing"
 NOT_JOINED: Final = "fabric-not_joined"
 TENANT_WORD: Final = "tenant-word"
 FUNCTIONS: Final = "functions-closed"
-"""So many virtual functions of one GPU are closed that it is the GPU."""
+"""So many virtual functions of one GPU are unfit that it is the GPU."""
 _STATES: Final = {
     MISSING: "the GPU is not there",
     "sxid-fatal": "a switch of the fabric has a fatal error",

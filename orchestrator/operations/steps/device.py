@@ -98,7 +98,7 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
     if still_free(gpu, before, context.subject) and cause.code not in _ANOTHER_ALONE:
         return vm
     if vm.spec.adopted is not None:  # its definition names the device, and is not ours to change
-        raise _taken_away(gpu, vm, before) from cause
+        raise _taken_away(gpu, vm, before, cause) from cause
     forget_devices(context, (before,))
     with context.begin() as tx:
         claimed = {one.function for claim in tx.claims.of_host(vm.host) for one in claim.devices if one.function}
@@ -106,13 +106,13 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
         fresh = context.world.ids.new_uuid()
         device = draw(gpu, before.type_name, taken=taken, new_uuid=fresh, instance=before.instance)
         if device is None:
-            raise _taken_away(gpu, vm, before) from cause
+            raise _taken_away(gpu, vm, before, cause) from cause
         device = device.set_like(before)
         moved = replace(vm, devices=(*vm.devices[:number], device, *vm.devices[number + 1 :]))
         try:
             tx.claims.move_function(vm.id, number, device.function)
         except ClaimLost as error:
-            raise _taken_away(gpu, vm, before) from error
+            raise _taken_away(gpu, vm, before, cause) from error
         if vm.id == context.subject:
             tx.vms.change(vm.id, devices=moved.devices)
         else:
@@ -149,16 +149,22 @@ def _find(context: Context, address: str) -> GpuSnapshot:
     )
 
 
-def _taken_away(gpu: GpuSnapshot, vm: Vm, device: Device) -> NoCapacity:
-    reason = Reason(
-        code="gpu.taken_by_others",
-        message="functions of the GPU are used by vGPUs that we did not make",
-        subjects=(f"{vm.host} {gpu.address}",),
-    )
+def _taken_away(gpu: GpuSnapshot, vm: Vm, device: Device, cause: Conflict | Fatal) -> NoCapacity:
+    """``cause``: why it is not the function that the VM had."""
+    subjects = (f"{vm.host} {gpu.address}",)
+    hint = f"look at what else uses the GPU: 'vgpuctl gpu show {vm.host} {gpu.address}'"
+    if cause.code == "gpu.out_of_service":
+        reason, hint = Reason(code="gpu.out_of_service", message=cause.message, subjects=subjects), cause.hint or hint
+    else:
+        reason = Reason(
+            code="gpu.taken_by_others",
+            message="functions of the GPU are used by vGPUs that we did not make",
+            subjects=subjects,
+        )
     return NoCapacity(
         "gpu.no_capacity",
         f"no function of GPU {gpu.address} is free for {device.type_name}",
-        hint=f"look at what else uses the GPU: 'vgpuctl gpu show {vm.host} {gpu.address}'",
+        hint=hint,
         reasons=(reason,),
     )
 

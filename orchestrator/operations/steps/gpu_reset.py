@@ -13,11 +13,11 @@ from typing import Final
 from orchestrator.core.actions.bug_reports import CollectBugReport
 from orchestrator.core.actions.host_actions import BindVfio, RestoreDriver, SetMigMode
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError, WorldError
-from orchestrator.core.gpu.health import GpuSignal, closing_fault
+from orchestrator.core.gpu.health import FUNCTIONS, GpuSignal, closing_fault
 from orchestrator.core.gpu.health_states import failed_reset, not_waived, went_well, with_reboot
 from orchestrator.core.hosts.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.operations.context import Context
-from orchestrator.operations.gpu_health import ACTOR, gpu_faults, users_of_gpu
+from orchestrator.operations.gpu_health import ACTOR, gpu_faults, put_health, users_of_gpu
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps.driver import POLL_S, remove_probe, try_vgpu_on
 
@@ -107,7 +107,8 @@ def _wrong_with(context: Context, gpu: GpuSnapshot) -> str | None:
         host, snapshot = tx.hosts.get(context.host_name), tx.hosts.snapshot(context.host_name)
         enabled = gpu.address in tx.hosts.enabled_by_us(context.host_name)
         faults = () if snapshot is None else gpu_faults(tx, host, snapshot, gpu.address)
-    closing = closing_fault(not_waived(faults, host.health_of(gpu.address)))
+    own = [fault for fault in faults if fault.signal.name != FUNCTIONS]  # those are closed alone
+    closing = closing_fault(not_waived(own, host.health_of(gpu.address)))
     if closing is not None:
         return closing.signal.words
     lacks = enabled and gpu.sriov_total_vfs and not gpu.sriov_enabled_vfs
@@ -120,11 +121,11 @@ def _try(context: Context) -> str:
 
 def _stays_quiet(context: Context) -> str:
     """:raises Fatal: ``gpu.not_well``: something new was told of it meanwhile"""
-    before, left_s = _gpu(context).signals, float(context.world.limits.gpu_trial)
+    before, left_s = _own_signals(_gpu(context)), float(context.world.limits.gpu_trial)
     while left_s > 0:
         context.pause(min(left_s, QUIET_POLL_S))
         left_s -= QUIET_POLL_S
-        new = [signal for signal in _gpu(context).signals if signal not in before]
+        new = [signal for signal in _own_signals(_gpu(context)) if signal not in before]
         if new:
             raise _not_well(context, _words(new))
     with context.begin() as tx:
@@ -132,11 +133,16 @@ def _stays_quiet(context: Context) -> str:
         health = host.health_of(gpu)
         if health is None:
             return "it was returned meanwhile"
-        if not health.mends:
-            return f"it stays {health.state}: {health.cause}"
         now = tx.time.no_earlier(context.world.clock.now())
-        tx.gpu_health.put(host.name, gpu, went_well(health, now), changed=True)
-    return "it is on watch"
+        for address, its in ((gpu, health), *health.functions):  # its functions were reset with it
+            if its.mends:
+                put_health(tx, tx.hosts.get(host.name), gpu, address, went_well(its, now), changed=True)
+    return "it is on watch" if health.mends else f"it stays {health.state}: {health.cause}"
+
+
+def _own_signals(gpu: GpuSnapshot) -> list[GpuSignal]:
+    """Without those of one virtual function, which is judged alone."""
+    return [signal for signal in gpu.signals if not signal.function]
 
 
 def _not_well(context: Context, wrong: str) -> Fatal:
@@ -196,7 +202,7 @@ def _new_signals(context: Context, snapshot: HostSnapshot | None) -> list[GpuSig
     known = context.inputs.get("signals")
     before = [tuple(signal) for signal in known] if isinstance(known, list) else []
     seen = () if snapshot is None else snapshot.gpus
-    of_gpu = (signal for gpu in seen if gpu.address == context.text("gpu") for signal in gpu.signals)
+    of_gpu = (signal for gpu in seen if gpu.address == context.text("gpu") for signal in _own_signals(gpu))
     return [signal for signal in of_gpu if (signal.name, signal.at) not in before]
 
 

@@ -235,7 +235,7 @@ class CardService:
                 "driver": seen.driver,
                 "mig": seen.mig_enabled is True,
                 "rebooted": rebooted,
-                "signals": [[signal.name, signal.at] for signal in seen.signals],
+                "signals": [[signal.name, signal.at] for signal in seen.signals if not signal.function],
             }
             operation = begin_on_host(tx, standing, "reset_gpu", of_gpu, clock=self.clock, ids=self.ids)
             if rebooted and (health := standing.health_of(gpu)) is not None:
