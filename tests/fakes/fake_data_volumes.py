@@ -234,7 +234,8 @@ def _copy_data(machine: FakeMachine, action: CopyDataVolume) -> None:
 
 
 def _replace_data(machine: FakeMachine, action: ReplaceDataVolume) -> None:
-    if action.of == action.copy and action.copy not in machine.data:
+    mark, fetched = f"fetched for {action.volume}", action.of == action.copy
+    if fetched and action.copy not in machine.data and machine.written.get(mark) == action.copy:
         return
     if not {action.copy, action.of} & machine.data.keys():
         raise NotFound("volume.missing", "the data volume is not on the host")
@@ -244,6 +245,8 @@ def _replace_data(machine: FakeMachine, action: ReplaceDataVolume) -> None:
     machine.data.pop(action.copy, None)
     machine.data[action.volume] = (action.size_bytes, vm)
     machine.written[action.volume] = machine.written.pop(action.copy, machine.written.get(action.of, ""))
+    if fetched:
+        machine.written[mark] = action.copy
 
 
 def _attach(machine: FakeMachine, action: AttachVolume) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data volumes on this host: files that belong to themselves, and to the VM that has them for as long as it does.
 
-The ledger knows each by its file as ``data:<file>``, owned by its id, and as ``attached:<file>``, owned by the VM.
+The ledger knows each by its file as ``data:<file>``, owned by its id, and as ``attached:<file>``, owned by the VM; as
+``fetched:<file>`` with the id of what was fetched last to be put in its place.
 """
 
 from __future__ import annotations
@@ -141,10 +142,7 @@ class DataVolumes:
         self._check_no_other(path)
         self._check_closed(path)
         if action.of == action.copy:  # what a backup held is nowhere else, and is there until it is in the place
-            if copied.exists():
-                self._check_ours(copied.name)
-                copied.replace(path)
-                files.sync(path.parent)
+            self._put_fetched(path, copied)
             return self._replaced(copied)
         closed = partial(self._check_closed, path)  # somebody may start its VM on the host meanwhile
         with files.written_whole(path, mode=0o600, check=closed) as part:
@@ -153,6 +151,22 @@ class DataVolumes:
             else:
                 self._copy_to(part, action.of, action.size_bytes, copy)
         return self._replaced(copied)
+
+    def _put_fetched(self, path: Path, fetched: Path) -> None:
+        """Gone is done only where it was put there: somebody may have deleted it.
+
+        :raises NotFound: ``volume.missing``"""
+        mark, itself = f"fetched:{path.name}", id_in(fetched.name)
+        if fetched.exists():
+            self._check_ours(fetched.name)
+            self._ledger.claim(mark, id_in(path.name), detail=itself)
+            fetched.replace(path)
+            files.sync(path.parent)
+            return
+        put = self._ledger.owner(mark)
+        if put is None or put.detail != itself:
+            words, hint = "what was fetched of the backup is not on the host any more", "restore the backup again"
+            raise NotFound("volume.missing", words, hint=hint, details=fetched.name)
 
     def _replaced(self, copied: Path) -> ActionResult:
         if pool_of(copied.name) is None:
@@ -247,6 +261,7 @@ class DataVolumes:
                 self._pools.let_go(path.name)
             changed = files.remove(path)
         files.remove_parts(path)
+        self._ledger.release(f"fetched:{path.name}")
         if pool_of(path.name) is None and self._owner(path.name) == id_in(action.volume):
             self._ledger.release(f"data:{path.name}")
         return ActionResult(changed=changed)

@@ -127,15 +127,19 @@ def check_untouched(tx: Transaction, volume: Volume) -> None:
 
 
 def copying(tx: Transaction) -> list[Operation]:
-    """Those that read or make snapshots."""
-    kinds = ("create_volume_snapshot", "copy_volume", "restore_volume_snapshot")
+    """Those that read or make snapshots, also beside what they make of a VM's disk."""
+    kinds = (
+        "create_volume_snapshot", "copy_volume", "restore_volume_snapshot", "create_snapshot", "restore_snapshot",
+        "delete_snapshot", "back_up_vm", "restore_backup",
+    )  # fmt: skip
     return [operation for kind in kinds for operation in tx.operations.list(kind=kind, states=UNFINISHED)]
 
 
 def _has(tx: Transaction, operation: Operation, snapshot: Volume) -> bool:
     """Whether it reads the snapshot or makes it: one that was removed meanwhile would be made again, and nobody's."""
     inputs = tx.operations.get(operation.id).inputs
-    return snapshot.file in {inputs["of"], Volume.from_fields(inputs["made"]).file}
+    copies = [inputs] if "made" in inputs else stored if isinstance(stored := inputs.get("copies"), list) else []
+    return any(snapshot.file in {copy["of"], Volume.from_fields(copy["made"]).file} for copy in copies)
 
 
 def check_not_attached(tx: Transaction, volume: Volume) -> None:

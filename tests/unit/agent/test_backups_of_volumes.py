@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from orchestrator.core.actions.backups import FetchVolume, ListBackups, RemoveBackup, StoreBackup, VerifyBackup
-from orchestrator.core.actions.volumes import AttachVolume, CreateDataVolume, DeleteDataVolume, ReplaceDataVolume
+from orchestrator.core.actions.volumes import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+    ReplaceDataVolume,
+)
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from tests.unit.agent.bench import Bench
 from tests.unit.agent.test_backups import SIZE as DISK_SIZE
@@ -118,3 +124,21 @@ def test_what_was_fetched_is_put_in_the_volumes_place_once(site: Site) -> None:
     assert site.bench.ledger.owner(f"data:{BACK}") is None
     site.bench.do(put)
     assert path_of(site, FILE).read_bytes() == content, "done again it is the same"
+    site.do(fetch_of(site))
+    site.bench.do(put)
+    assert path_of(site, FILE).read_bytes() == content
+
+
+def test_what_was_fetched_and_deleted_is_not_said_to_be_in_the_volumes_place(site: Site) -> None:
+    back_up(site)
+    site.do(fetch_of(site))
+    put = ReplaceDataVolume(volume=FILE, of=BACK, copy=BACK, size_bytes=SIZE)
+    site.bench.do(DeleteDataVolume(volume=BACK))
+    with pytest.raises(NotFound) as missing:
+        site.bench.do(put)
+    assert missing.value.code == "volume.missing"
+    site.do(fetch_of(site))
+    site.bench.do(put)
+    site.bench.do(DetachVolume(vm=site.bench.vm, volume=FILE))
+    site.bench.do(DeleteDataVolume(volume=FILE))
+    assert site.bench.ledger.owned("fetched:") == {}
