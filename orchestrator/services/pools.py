@@ -10,12 +10,13 @@ from typing import Final
 from orchestrator.core.domain_xml.domain import STORAGE
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, QuotaExceeded, Reason
 from orchestrator.core.hosts.pool import DIRECTORY, NO_POOL, Pool, check_pool_name
+from orchestrator.core.labels import kept_from
 from orchestrator.core.offerings.offering import Offering
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vms.vm import VmShape
 from orchestrator.ports.engine import Engine
 from orchestrator.services.begin import new_operation, record
-from orchestrator.services.messages import Started
+from orchestrator.services.messages import CreateVm, Started
 from orchestrator.services.vms.planning import Planner
 from orchestrator.store.database import Store
 from orchestrator.store.transaction import Transaction
@@ -127,16 +128,22 @@ class PoolService:
             )
 
 
-def reaching(planner: Planner, *pools: str, only: str | None = None) -> str:
+def reaching(planner: Planner, *pools: str, only: str | None = None, lies_of: str | None = None) -> str:
     """A host that is ready and reaches these pools, which hosts call so. ``only``: that one, as others do not count.
+    ``lies_of``: the tenant whose volume comes to lie there, and on no host that is kept for another.
 
-    :raises NoCapacity: ``pool.not_reached``"""
+    :raises NoCapacity: ``pool.not_reached``, ``host.kept``"""
+    kept, names = False, [pool.partition(".")[0] for pool in pools]
     with planner.index.current() as fleet:
         for host in fleet.fleet().hosts:
             named = only in {None, host.view.name}
             if named and host.seen.host.state == "ready" and set(pools) <= set(host.facts.pools):
-                return host.view.name
-    names = [pool.partition(".")[0] for pool in pools]
+                if lies_of is None or kept_from(host.seen.host.labels, lies_of) is None:
+                    return host.view.name
+                kept = True
+    if kept:
+        words = f"hosts that have pool {names[0]} mounted are kept for other tenants"
+        raise NoCapacity("host.kept", words, hint="'vgpuctl host list -o wide' has the labels")
     if len(names) == 1:
         raise not_reached(names[0], only)
     both, hint = " and ".join(names), "mount both on one host, which then copies"
@@ -182,22 +189,28 @@ def check_may_be_usual(tx: Transaction, name: str) -> None:
 
 
 def check_disk_encryption(tx: Transaction, vm: VmShape, pool: str | None) -> None:
-    """Of a wanted VM's disk, which would lie in the pool or in none.
+    """Of a wanted VM's disk, which would lie in the pool or in none. A backup may be booted: that VM is nobody's.
 
     :raises InvalidInput: ``vm.encrypted_in_pool``; :raises QuotaExceeded: ``encryption.required``"""
     if vm.encrypted and pool is not None:
         hint = "give '--pool none', or leave out '--encrypted'"
         raise InvalidInput("vm.encrypted_in_pool", "no VM's disk in a pool is encrypted", hint=hint)
-    check_encryption(tx, vm.tenant, encrypted=vm.encrypted)
+    request = vm if isinstance(vm, CreateVm) else None
+    if request is None or not request.boot_timeout_s:
+        copy = request is not None and (request.from_snapshot or request.from_backup) is not None
+        check_encryption(tx, vm.tenant, encrypted=vm.encrypted, copy=copy)
 
 
-def check_encryption(tx: Transaction, tenant: str, *, encrypted: bool) -> None:
-    """Of a new VM's disk, or a new volume: what its tenant's policy says.
+def check_encryption(tx: Transaction, tenant: str, *, encrypted: bool, copy: bool = False) -> None:
+    """Of a new VM's disk, or a new volume: what its tenant's policy says. ``copy``: of what is not encrypted, as which
+    none can be.
 
     :raises QuotaExceeded: ``encryption.required``"""
     if not encrypted and tx.policies.get(tenant).encryption == "always":
-        words = f"new VMs and volumes of tenant {tenant} are encrypted"
-        hint = f"say '--encrypted', or let an operator allow others: 'vgpuctl policy set {tenant} encryption=optional'"
+        words = f"new VMs and volumes of tenant {tenant} are encrypted{', and no copy is' if copy else ''}"
+        hint = f"let an operator allow others: 'vgpuctl policy set {tenant} encryption=optional'"
+        if not copy:
+            hint = f"say '--encrypted', or {hint}"
         raise QuotaExceeded("encryption.required", words, hint=hint)
 
 

@@ -13,9 +13,10 @@ import pytest
 from orchestrator.api.visibility import refusal_for_tenant
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, VgpuctlError
 from orchestrator.core.hosts.domain import DiskLimits
+from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import shared_files
-from orchestrator.services.messages import MoveVm
+from orchestrator.services.messages import HostChange, MoveVm
 from orchestrator.services.vms.capacity import Question
 from orchestrator.sim.pools import SimulatedPool
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
@@ -97,6 +98,19 @@ def test_a_copy_of_a_volume_leaves_its_pool_for_a_hosts_own_disk_and_comes_back(
     assert (again.host, str(again.pool).partition(".")[0]) == (None, "fast")
     with plane.store.read() as tx:
         assert not list(miscounted(tx))
+
+
+def test_a_copy_leaves_its_pool_for_no_host_that_is_kept_for_another_tenant(two_pools: ControlPlane) -> None:
+    plane = two_pools
+    plane.services.tenancy.tenants.create("vision")
+    for kept in (L40S_HOST, OTHER):
+        plane.services.hosts.change(kept, HostChange(labels={KEPT_FOR: "vision"}))
+        plane.observer.observe(kept)
+        if kept == L40S_HOST:
+            assert run(plane, volumes.copy(plane, pool="none")) == "done"
+            assert plane.services.volumes.get("default", "twin").volume.host == OTHER
+    refused("host.kept", NoCapacity, partial(volumes.copy, plane, "third", pool="none"))
+    assert run(plane, volumes.copy(plane, "third")) == "done", "in its pool it lies on no host"
 
 
 def test_a_pool_is_declared_on_one_host_and_known_to_all_that_mount_it(bare: ControlPlane) -> None:

@@ -70,7 +70,7 @@ def check_may_be_encrypted(tx: Transaction, volume: Volume) -> None:
     """Of a new one.
 
     :raises InvalidInput: ``volume.encrypted_in_pool``; :raises QuotaExceeded: ``encryption.required``"""
-    check_encryption(tx, volume.tenant, encrypted=volume.encrypted)
+    check_encryption(tx, volume.tenant, encrypted=volume.encrypted, copy=volume.state == "copying")
     if volume.encrypted and volume.pool is not None:
         hint = "give '--pool none', or leave out '--encrypted'"
         raise InvalidInput("volume.encrypted_in_pool", "no volume in a pool is encrypted", hint=hint)

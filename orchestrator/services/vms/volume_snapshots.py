@@ -22,7 +22,7 @@ from orchestrator.services.pools import check_encryption, check_pool_has, pool_o
 from orchestrator.services.vm_checks import check_idle, check_settled, check_state
 from orchestrator.services.vms.vm_volumes import check_free, check_untouched, known_volume
 from orchestrator.services.vms.volume_claims import add, capacity_on, check_fits, check_limits, check_size
-from orchestrator.services.vms.volumes import VolumeService
+from orchestrator.services.vms.volumes import VolumeService, check_not_kept
 from orchestrator.store.transaction import Transaction
 
 
@@ -99,7 +99,7 @@ class VolumeSnapshots:
         :raises InvalidInput: ``volume.name_invalid``, ``volume.limits_invalid``, ``disk.too_small``
         :raises Conflict: ``volume.exists``, ``volume.used_up``, ``volume.busy``, ``snapshot.unfinished``
         :raises QuotaExceeded: ``quota.exceeded``, ``encryption.required``
-        :raises NoCapacity: ``volume.no_capacity``, ``pool.full``, ``pool.not_reached``"""
+        :raises NoCapacity: ``volume.no_capacity``, ``pool.full``, ``pool.not_reached``, ``host.kept``"""
         check_name(name, what="volume")
         check_limits(limits)
         host, lies_on, in_pool = self._place(tenant, snapshot[0], pool)
@@ -110,7 +110,9 @@ class VolumeSnapshots:
             if size < source.size_bytes:
                 words = f"a volume of {show_size(size)} is smaller than snapshot {source.name}"
                 raise InvalidInput("disk.too_small", words, hint=f"ask for at least {show_size(source.size_bytes)}")
-            check_encryption(tx, tenant, encrypted=False)
+            check_encryption(tx, tenant, encrypted=False, copy=True)
+            if lies_on != source.host:
+                check_not_kept(tx, tenant, lies_on)
             made = replace(
                 self._drawn(source, name), size_bytes=size, host=lies_on, pool=in_pool,
                 max_bytes_per_s=limits.bytes_per_s or None, max_iops=limits.iops or None,
@@ -186,24 +188,25 @@ class VolumeSnapshots:
         with self.volumes.store.read() as tx:
             return _taken_with(tx, tenant)
 
-    def _host(self, tenant: str, name: str) -> str:
-        """Where it can be copied: on its VM's host, which has it open; in a pool, on any that reaches it."""
+    def _host(self, tenant: str, name: str, lies_of: str | None = None) -> str:
+        """Where it can be copied: on its VM's host, which has it open; in a pool, on any that reaches it. ``lies_of``:
+        as :func:`reaching` takes it."""
         with self.volumes.store.read() as tx:
             volume = known_volume(tx, tenant, name)
             vm = None if volume.vm is None else tx.vms.find_id(volume.vm)
         if volume.pool is None or vm is not None:
             return volume.host or ("" if vm is None else vm.host)
-        return reaching(self.volumes.planner, volume.pool)
+        return reaching(self.volumes.planner, volume.pool, lies_of=lies_of)
 
     def _place(self, tenant: str, name: str, pool: str | None) -> tuple[str, str | None, str | None]:
         """Who copies, and where the copy lies: on which host, or in which pool, as hosts call it."""
-        host = self._host(tenant, name)
         with self.volumes.store.read() as tx:
             volume = known_volume(tx, tenant, name)
             wanted = volume.pool if pool is None else pool_on_hosts(tx, pool, tenant)
         if wanted == volume.pool:
-            return host, volume.host, volume.pool
+            return self._host(tenant, name), volume.host, volume.pool
         if wanted is None:
+            host = self._host(tenant, name, lies_of=tenant)
             return host, host, None
         both = tuple(filter(None, (volume.pool, wanted)))
         return reaching(self.volumes.planner, *both, only=volume.host), None, wanted

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
 from orchestrator.core.hosts.domain import DiskLimits
 from orchestrator.core.hosts.pool import NO_POOL
+from orchestrator.core.labels import kept_from
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import BackedUpVolume, Backup
@@ -18,7 +19,14 @@ from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import Started
 from orchestrator.services.pools import pool_on_hosts, reaching
 from orchestrator.services.vms.known_backups import check_finished, check_not_going, known_backup
-from orchestrator.services.vms.volume_claims import add, capacity_on, check_fits, check_limits, check_size
+from orchestrator.services.vms.volume_claims import (
+    add,
+    capacity_on,
+    check_fits,
+    check_limits,
+    check_may_be_encrypted,
+    check_size,
+)
 from orchestrator.services.vms.volumes import NO_LIMITS, VolumeService, check_not_kept
 from orchestrator.store.transaction import Transaction
 
@@ -45,7 +53,7 @@ def make_volume(volumes: VolumeService, tenant: str, backup_id: str, wanted: Vol
     :raises InvalidInput: ``backup.which_volume``, ``volume.name_invalid``, ``volume.limits_invalid``,
         ``volume.host_and_pool``, ``volume.out_of_range``, ``disk.too_small``
     :raises Conflict: ``backup.unfinished``, ``backup.in_use``, ``volume.exists``, ``volume.used_up``
-    :raises QuotaExceeded: ``quota.exceeded``
+    :raises QuotaExceeded: ``quota.exceeded``, ``encryption.required``
     :raises NoCapacity: ``backup.no_host``, ``volume.no_capacity``, ``host.not_ready``, ``host.kept``, ``pool.full``"""
     check_name(wanted.name, what="volume")
     check_limits(wanted.limits)
@@ -65,6 +73,7 @@ def make_volume(volumes: VolumeService, tenant: str, backup_id: str, wanted: Vol
             max_iops=wanted.limits.iops or None,
         )  # fmt: skip
         check_not_kept(tx, tenant, made.host)
+        check_may_be_encrypted(tx, made)
         check_fits(tx, made)
         add(tx, made, None if made.host is None else capacity_on(planner, volumes.store, made.host))
         operation = new_operation("fetch_volume", made, clock=planner.clock, ids=planner.ids)
@@ -84,7 +93,8 @@ def _held(backup: Backup, name: str | None) -> BackedUpVolume:
         raise InvalidInput("backup.which_volume", f"backup {backup.id} holds {len(held)} volumes", hint=hint)
     chosen = next((volume for volume in held if volume.name == name), None)
     if chosen is None:
-        left_out = next((f": it was {volume.left_out}" for volume in backup.volumes if volume.name == name), "")
+        why = next((volume.left_out for volume in backup.volumes if volume.name == name), "")
+        left_out = f": {'it was encrypted' if why == 'encrypted' else why}" if why else ""
         what = "no volumes" if name is None else f"no volume {name[:63]!a}{left_out}"
         hint = f"it holds {_names(held)}" if held else f"'vgpuctl backup list --tenant {backup.tenant}' shows others"
         raise NotFound("backup.no_volume", f"backup {backup.id} holds {what}", hint=hint)
@@ -105,8 +115,11 @@ def _size(wanted: VolumeOfBackup, held: BackedUpVolume) -> int:
 
 
 def _host(tx: Transaction, backup: Backup) -> str:
-    """:raises NoCapacity: ``backup.no_host``"""
-    ready, vm = [host.name for host in tx.observations.ready()], tx.vms.find_id(backup.vm)
+    """:raises NoCapacity: ``backup.no_host``, ``host.kept``"""
+    hosts, vm = tx.observations.ready(), tx.vms.find_id(backup.vm)
+    ready = [host.name for host in hosts if kept_from(host.labels, backup.tenant) is None]
+    if hosts and not ready:
+        check_not_kept(tx, backup.tenant, hosts[0].name)
     near = (None if vm is None else vm.host, backup.host, *ready[:1])
     chosen = next((host for host in near if host in ready), None)
     if chosen is None:
