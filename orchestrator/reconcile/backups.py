@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.core.contained import Contained
-from orchestrator.core.errors import VgpuctlError, error_to_dict
+from orchestrator.core.errors import NoCapacity, VgpuctlError, error_to_dict
 from orchestrator.core.maintenance.maintenance import held_vms
 from orchestrator.core.operation import UNFINISHED, OperationState
 from orchestrator.core.vms.backup import Backup
@@ -32,10 +32,11 @@ from orchestrator.core.vms.backup_policy import (
     run_at,
 )
 from orchestrator.core.vms.vm import Vm
+from orchestrator.core.vms.volume import written
 from orchestrator.services.fleet.index import FleetIndex
 from orchestrator.services.messages import Started
 from orchestrator.services.site_time import SiteTime
-from orchestrator.services.vms.backups import VmBackups, WantedBackup
+from orchestrator.services.vms.backups import NO_ROOM, VmBackups, WantedBackup
 from orchestrator.store.transaction import Transaction
 
 _BUSY = "vm.busy"
@@ -82,10 +83,21 @@ class BackupKeeper:
         try:
             started = self._begin(due, now)
         except VgpuctlError as error:
-            started = None if error.code == _BUSY else self._refused(due, error, now)
+            started = self._begin_disk_alone(due, error, now)
         if started is not None:
             self.backups.engine.submit(str(started.operation))
         return started is not None
+
+    def _begin_disk_alone(self, due: _Due, error: VgpuctlError, now: float) -> Started | None:
+        """A data volume that cannot be taken keeps no disk from being backed up: the backup says what hindered."""
+        if error.code in NO_ROOM and written(due.vm):
+            for_tenants = error.told if isinstance(error, NoCapacity) else None
+            words = error.message if for_tenants is None else for_tenants.message
+            try:
+                return self._begin(due, now, left_out=words.partition(";")[0])  # without who holds a quota just now
+            except VgpuctlError as of_disk:
+                error = of_disk
+        return None if error.code == _BUSY else self._refused(due, error, now)
 
     def _refused(self, due: _Due, error: VgpuctlError, now: float) -> Started | None:
         """What is not kept goes all the same: it may be why."""
@@ -97,8 +109,9 @@ class BackupKeeper:
             tx.backup_policies.put_turn(replace(turn, tried_at=now, operation=begun, error=refusal))
         return started
 
-    def _begin(self, due: _Due, now: float) -> Started | None:
-        """Decided again: since the first look the policy may be another one, or something be begun."""
+    def _begin(self, due: _Due, now: float, left_out: str = "") -> Started | None:
+        """Decided again: since the first look the policy may be another one, or something be begun. ``left_out``: why
+        no data volume is taken."""
         with self.backups.planner.index.current() as fleet, self.backups.store.begin() as tx:
             policies = tx.backup_policies.list((due.policy.tenant,))
             policy = next((policy for policy in policies if policy.name == due.policy.name), None)
@@ -116,19 +129,20 @@ class BackupKeeper:
             elif due.removes:
                 started = self._begin_after(tx, policy, vm, now)
             else:
-                started = self._begin_due(tx, fleet, policy, vm, turn, now)
+                wanted = WantedBackup(target=policy.target, at=now, policy=policy, left_out=left_out)
+                started = self._begin_due(tx, fleet, policy, vm, turn, wanted)
             if started is not None:
                 turn = replace(turn, tried_at=now, operation=str(started.operation))
             tx.backup_policies.put_turn(turn)
             return started
 
     def _begin_due(
-        self, tx: Transaction, fleet: FleetIndex, policy: BackupPolicy, vm: Vm, turn: BackupTurn, now: float
+        self, tx: Transaction, fleet: FleetIndex, policy: BackupPolicy, vm: Vm, turn: BackupTurn, wanted: WantedBackup
     ) -> Started | None:
         made = _made(tx, policy, vm)
-        if is_due(policy, run_at(policy, vm.id, vm.created_at, made), turn, now):
-            return self.backups.begin_run(tx, fleet, vm, WantedBackup(target=policy.target, at=now, policy=policy))
-        if is_due(policy, _verify_at(policy, vm, made), turn, now):
+        if is_due(policy, run_at(policy, vm.id, vm.created_at, made), turn, wanted.at):
+            return self.backups.begin_run(tx, fleet, vm, wanted)
+        if is_due(policy, _verify_at(policy, vm, made), turn, wanted.at):
             return self.backups.begin_about(tx, tx.backup_policies.backups_of(policy, vm.id)[-1], "verify_backup")
         return None
 

@@ -13,15 +13,20 @@ from typing import Any
 import pytest
 
 from orchestrator.core.actions.backups import VerifyBackup
+from orchestrator.core.actions.disk_snapshots import CopySnapshot
 from orchestrator.core.actions.host_actions import ActionResult
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound, QuotaExceeded, VgpuctlError
 from orchestrator.core.hosts.domain import DiskLimits
+from orchestrator.core.labels import KEPT_FOR
 from orchestrator.core.tenancy.quota import Limit
 from orchestrator.core.units import GIB
-from orchestrator.core.vms.volume import short_of
+from orchestrator.core.vms.disk_snapshot import MAX_OF_VM
+from orchestrator.core.vms.volume import MAX_SNAPSHOTS, short_of
+from orchestrator.reconcile.backups import BackupKeeper
+from orchestrator.services.messages import HostChange
 from orchestrator.services.vms.volumes import VolumeTraits
 from tests.fakes import fake_actions
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import FakeMachine
 from tests.fakes.recount import miscounted
 from tests.operations import backups as own
@@ -113,6 +118,31 @@ def test_all_are_put_back_together(backed_up: ControlPlane) -> None:
     the_count_is_right(plane)
 
 
+def test_what_is_fetched_to_be_put_back_is_not_deleted_meanwhile(
+    backed_up: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane, original, refusals = backed_up, fake_actions.perform_on, set[str]()
+    snapshots = plane.services.volume_snapshots
+
+    def deleting(on: Any, action: Any) -> ActionResult:
+        if isinstance(action, CopySnapshot):
+            for volume in VOLUMES:
+                (copy,) = snapshots.list("default", volume)
+                error = refused("volume.busy", partial(snapshots.delete, "default", volume, copy.name.split("/")[1]))
+                refusals.add(str(error.hint))
+        return original(on, action)
+
+    stop(plane)
+    files = plane.services.vms.get("default", "train").domain.data
+    for file in files:
+        machine(plane).written[file] = "new"
+    monkeypatch.setattr("tests.fakes.fake_host.perform_on", deleting)
+    operation = own.restore(plane)
+    done(plane, operation)
+    assert refusals == {f"'vgpuctl operation wait {operation}' waits for it"}
+    assert [machine(plane).written[file] for file in files] == ["old data", "old logs"]
+
+
 def test_what_the_vm_has_no_more_is_not_put_back_and_neither_is_the_rest(backed_up: ControlPlane) -> None:
     plane = backed_up
     stop(plane)
@@ -195,6 +225,76 @@ def test_an_encrypted_volume_is_left_out_and_named(plane: ControlPlane) -> None:
     assert "it was encrypted" in error.message
     stop(plane)
     done(plane, own.restore(plane))
+
+
+def with_all_snapshots(plane: ControlPlane) -> None:
+    """Of one of the volumes."""
+    for number in range(MAX_SNAPSHOTS):
+        done(plane, plane.services.volume_snapshots.create("default", "data", f"s{number}").operation)
+
+
+def without_quota(plane: ControlPlane) -> None:
+    """For the disk there is some."""
+    with plane.store.begin() as tx:
+        used = tx.quotas.used("default")["disk"]
+        disk = plane.services.vms.get("default", "train").spec.disk_bytes
+        tx.quotas.put(Limit(tenant="default", resource="disk", amount=used + disk // 1024**2))
+
+
+HINDERED = [(with_all_snapshots, "snapshot.too_many"), (without_quota, "quota.exceeded")]
+
+
+@pytest.mark.parametrize(("hinder", "code"), HINDERED)
+def test_a_policy_backs_the_disk_up_where_a_volume_cannot_be_taken_and_says_why(
+    plane: ControlPlane, hinder: Callable[[ControlPlane], None], code: str
+) -> None:
+    hinder(plane)
+    error = refused(code, lambda: own.run(plane), VgpuctlError)
+    assert str(error.hint).endswith("; '--no-volumes' backs up the disk alone")
+    plane.services.backup_policies.create("default", "nightly", None, ("train",), {})
+    keeper = BackupKeeper(backups=plane.services.backups, time=plane.time, leads=lambda: True)
+    plane.world.clock.sleep(3600)
+    plane.time.look()
+    keeper.round()
+    plane.engine.drain()
+    (made,), why = plane.services.backups.list(None), error.message.partition(";")[0]
+    assert (made.policy, made.taken_of) == ("nightly", "running")
+    assert [(its.name, its.left_out) for its in made.volumes] == [(name, why) for name in VOLUMES]
+    (standing,) = plane.services.backup_policies.get("default", "nightly").standings
+    assert (standing.state, standing.error) == ("good", None)
+    assert why in refused("backup.no_volume", lambda: own.make_volume(plane), NotFound).message
+    the_count_is_right(plane)
+
+
+def test_a_vm_with_all_snapshots_is_not_told_to_leave_its_volumes_out(plane: ControlPlane) -> None:
+    for number in range(MAX_OF_VM):
+        done(plane, plane.services.disk_snapshots.create("default", "train", f"s{number}").operation)
+    assert "--no-volumes" not in str(refused("snapshot.too_many", lambda: own.run(plane)).hint)
+
+
+def test_a_new_volume_lies_on_no_host_that_is_kept_for_another_tenant(backed_up: ControlPlane) -> None:
+    plane = backed_up
+    plane.services.tenancy.tenants.create("vision")
+    plane.services.hosts.change(L40S_HOST, HostChange(labels={KEPT_FOR: "vision"}))
+    refused("host.kept", lambda: own.make_volume(plane), NoCapacity)
+    plane.add_host(T4_HOST)
+    plane.machine(T4_HOST).written.update(machine(plane).written)  # it has mounted the target too
+    done(plane, own.make_volume(plane))
+    assert plane.services.volumes.get("default", "again").volume.host == T4_HOST
+
+
+def test_a_tenant_whose_volumes_are_all_encrypted_gets_no_plain_one_of_a_backup(backed_up: ControlPlane) -> None:
+    plane = backed_up
+    done(plane, plane.services.volume_snapshots.create("default", "data", "now").operation)
+    plane.services.tenancy.policies.change("default", {"encryption": "always"})
+    wanted = replace(create_vm("twin", profile="NVIDIA L40S-12Q"), from_backup=own.the_backup(plane).id)
+    copy = partial(plane.services.volume_snapshots.copy, "default", ("data", "now"), "twin", None, DiskLimits())
+    for ask in (partial(own.make_volume, plane), copy, partial(plane.services.vms.create, wanted)):
+        error = refused("encryption.required", ask, QuotaExceeded)
+        assert "--encrypted" not in str(error.hint), "that is refused too"
+        assert "'vgpuctl policy set default encryption=optional'" in str(error.hint)
+    assert {info.volume.name for info in plane.services.volumes.list(("default",))} == set(VOLUMES)
+    assert finished(plane, own.boot(plane, profile="NVIDIA L40S-12Q")).state == "done", "nobody gets that VM"
 
 
 def test_volumes_that_it_reads_are_no_part_of_it(plane: ControlPlane) -> None:

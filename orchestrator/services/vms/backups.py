@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.core.bucket import Bucket, BucketKeys, check_bucket_url
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, VgpuctlError
 from orchestrator.core.names import check_name
 from orchestrator.core.units import show_size
 from orchestrator.core.vms.backup import MAX_OF_TENANT, MIN_BYTES_PER_S, BackedUpVolume, Backup, BackupTarget
@@ -18,6 +18,7 @@ from orchestrator.core.vms.backup_policy import BackupPolicy
 from orchestrator.core.vms.vm import Vm
 from orchestrator.core.vms.volume import id_of, written
 from orchestrator.operations.steps.backups import inputs_of
+from orchestrator.operations.steps.disk_snapshots import CopyOfVolume
 from orchestrator.ports.engine import Engine
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
@@ -35,6 +36,8 @@ from orchestrator.store.transaction import Transaction
 
 _SECRET_BYTES: Final = 32
 _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
+NO_ROOM: Final = frozenset({"snapshot.too_many", "quota.exceeded", "volume.no_capacity", "pool.full", "host.disk"})
+"""What a backup with data volumes may be refused for where one of the disk alone is not."""
 _SECRET: Final = re.compile(f"[0-9a-f]{{{2 * _SECRET_BYTES}}}", re.ASCII)
 
 
@@ -129,6 +132,8 @@ class WantedBackup:
     """What asks for it; None: somebody does."""
     volumes: bool = True
     """With the data volumes that the VM writes."""
+    left_out: str = ""
+    """Why none of those is taken all the same; empty: they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,13 +179,21 @@ class VmBackups:
         made = Backup(
             id=self.planner.ids.new_uuid(), target=wanted.target, tenant=vm.spec.tenant, vm=vm.id, vm_name=vm.spec.name,
             host=vm.host, size_bytes=vm.spec.disk_bytes, created_at=wanted.at, image=vm.spec.image,
-            policy=None if policy is None else policy.name, volumes=_volumes_of(tx, vm) if wanted.volumes else (),
+            policy=None if policy is None else policy.name,
+            volumes=_volumes_of(tx, vm, wanted.left_out) if wanted.volumes else (),
         )  # fmt: skip
         _check_one_more(tx, vm, policy)
         name, held = f"backup-{made.id[:8]}", {volume.id for volume in made.stored_volumes}
         of = [volume for volume in written(vm) if id_of(volume) in held]
-        copies = self._snapshots.of_volumes.with_disk(tx, vm, name, of)
-        vm, snapshot = self._snapshots.claim(tx, fleet, vm, name, copies)
+        copies: tuple[CopyOfVolume, ...] = ()
+        try:
+            copies = self._snapshots.of_volumes.with_disk(tx, vm, name, of)
+            vm, snapshot = self._snapshots.claim(tx, fleet, vm, name, copies)
+        except VgpuctlError as error:
+            of_disk = copies and error.code == "snapshot.too_many"
+            if of and not of_disk and policy is None and error.code in NO_ROOM:
+                error.hint = f"{error.hint}; '--no-volumes' backs up the disk alone"
+            raise
         tx.backups.add(made)
         inputs = {**inputs_of(made), **inputs_of_copies(copies)}
         return self._snapshots.begin(tx, "back_up_vm", vm, snapshot, inputs, audited=made.id)
@@ -307,13 +320,14 @@ def _check_ca(ca: str) -> None:
         raise InvalidInput("backup.ca_invalid", "these are no certificates to trust", hint=hint) from error
 
 
-def _volumes_of(tx: Transaction, vm: Vm) -> tuple[BackedUpVolume, ...]:
-    """That it writes. What QEMU copies of one that is encrypted is not: it is left out."""
+def _volumes_of(tx: Transaction, vm: Vm, left_out: str) -> tuple[BackedUpVolume, ...]:
+    """That it writes. What QEMU copies of one that is encrypted is not: it is left out. ``left_out``: why the others
+    are too."""
     known = [volume for item in written(vm) if (volume := tx.volumes.find_id(id_of(item))) is not None]
     return tuple(
         BackedUpVolume(
             id=volume.id, name=volume.name, size_bytes=volume.size_bytes,
-            left_out="encrypted" if volume.encrypted else "",
+            left_out="encrypted" if volume.encrypted else left_out,
         )
         for volume in known
     )  # fmt: skip
