@@ -46,6 +46,7 @@ def test_another_boot_than_the_one_that_is_meant_goes_on(reboots: Reboots, tmp_p
 
 
 def test_a_domain_that_runs_is_not_ended(reboots: Reboots, tmp_path: Path) -> None:
+    start_all(reboots)
     with pytest.raises(Conflict) as refused:
         reboots.reboot(RebootHost(boot="boot-1"))
     assert (refused.value.code, refused.value.message) == ("host.in_use", "the host runs test")
@@ -61,6 +62,13 @@ def test_a_systemd_that_refuses_is_told_with_its_words(reboots: Reboots, tmp_pat
     (tmp_path / "usr/bin/systemd-run").unlink()
     with pytest.raises(Fatal, match="does not reboot it"):
         reboots.reboot(RebootHost(boot="boot-1"))
+
+
+def start_all(reboots: Reboots) -> None:
+    """What one connection to libvirt's test driver has stopped is stopped for the next while the first is open."""
+    reboots.domains._libvirt.call(
+        lambda its: [domain.create() for domain in its.listAllDomains() if not domain.isActive()]
+    )
 
 
 def stop_all(reboots: Reboots) -> None:
