@@ -44,7 +44,7 @@ def show_key(ctx: typer.Context, name: Name) -> None:
 
 @app.command("rotate")
 def rotate(ctx: typer.Context, name: Name, key_file: KeyFile = None) -> None:
-    """Close the keys of a tenant's encrypted disks and volumes with a new one.
+    """Close the keys of encrypted disks and volumes with a new one.
 
     What is on them stays, and VMs run on.
     """
@@ -59,10 +59,11 @@ def rotate(ctx: typer.Context, name: Name, key_file: KeyFile = None) -> None:
 
 @app.command("revoke")
 def revoke(ctx: typer.Context, name: Name, yes: Yes = False) -> None:
-    """Destroy a tenant's key: nobody reads its encrypted disks and volumes again.
+    """Destroy a tenant's key: what it closed is read by nobody again.
 
-    Those that come later have another one. Refused while a VM runs that has one of them. Backups of the server's
-    database have the key for as long as they are kept.
+    That is all that is on its VMs' encrypted disks and its encrypted volumes. Those that come later have another one.
+    Refused while a VM runs that has one of them. Backups of the server's database have the key for as long as they are
+    kept.
     """
     client = session_of(ctx).client
     volumes = [volume["name"] for volume in client.volumes(name) if volume.get("encryption") == "luks"]
