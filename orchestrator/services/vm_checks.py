@@ -191,8 +191,10 @@ def _is_out_of_service(tx: Transaction, host: Host, device: Device) -> bool:
     """Its GPU takes nothing new, or its virtual function does not and all others are claimed or closed."""
     if reason_closed(host.health_of(device.gpu)) is not None:
         return True
+    if device.function not in host.closed_functions:
+        return False
     snapshot = tx.hosts.snapshot(host.name)
-    if snapshot is None or device.function not in host.closed_functions:
+    if snapshot is None:
         return False
     gpus = (gpu for gpu in snapshot.gpus if gpu.address == device.gpu)
     functions = {part.address for gpu in gpus for part in gpu.parents if part.is_vf}
